@@ -1,0 +1,230 @@
+"""Extremising the potential: state evolution, and its reduction to few unknowns.
+
+potential -> six derivatives -> (q, m, V) and (A, M, C) -> elimination: two equations in tau2 and
+theta for the nuclear penalty (THEORY.md section 3), a closed form for the Frobenius one (section 6).
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import sympy as sp
+
+from derive import symbols as s
+from derive.model import Problem
+from derive.potential import potential_steps
+from derive.spectra import CutMoment, free_moments, in_cut_moments
+from derive.steps import Step
+
+__all__ = ["ClosedForm", "Reduced", "direct_solution", "reduced_system", "saddle_equations", "saddle_steps"]
+
+# Each derivative of the potential is linear in the partner of its variable: Legendre duality.
+_LEGENDRE = -s.A * s.q / 2 + s.M * s.m + s.C * s.V
+_PARTNER = {s.A: s.q, s.M: s.m, s.C: s.V, s.q: s.A, s.m: s.M, s.V: s.C}
+
+
+@cache
+def _chain(task: str, penalty: str) -> dict[str, Step]:
+    return {step.name: step for step in potential_steps(Problem(task=task, penalty=penalty))}
+
+
+def _result(task: str, penalty: str, name: str) -> sp.Expr:
+    return _chain(task, penalty)[name].result.rhs
+
+
+@cache
+def saddle_equations(task: str, penalty: str) -> dict[sp.Symbol, sp.Expr]:
+    """Each of q, m, V, A, M, C solved from the derivative of the potential that fixes it."""
+    e = _result(task, penalty, "potential")
+    equations = {}
+    for partner, unknown in _PARTNER.items():
+        coefficient = sp.diff(_LEGENDRE, partner, unknown)
+        solved = sp.expand(unknown - sp.diff(e, partner) / coefficient)
+        equations[unknown] = sp.factor(free_moments(solved, s.mean, s.Q0))
+    return equations
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The nuclear penalty in two unknowns.
+
+    Attributes
+    ----------
+    A : sympy.Expr
+        A = M in terms of alpha and psi.
+    shrinkage, width : sympy.Expr
+        Residuals that vanish at the solution: lam = theta M and C = tau2 M^2.
+    outputs : dict of str to sympy.Expr
+        Every reported quantity in terms of tau2, theta and the cut moments.
+    """
+
+    A: sp.Expr
+    shrinkage: sp.Expr
+    width: sp.Expr
+    outputs: dict[str, sp.Expr]
+
+    @property
+    def jacobian(self) -> sp.Matrix:
+        """Derivatives of the residuals in (tau2, theta), by the Burgers hierarchy."""
+        return sp.Matrix([self.shrinkage, self.width]).jacobian([s.tau2, s.theta])
+
+    @property
+    def best_shrinkage(self) -> sp.Expr:
+        """Vanishes at the penalty of least risk: the risk at given tau2 is stationary in theta."""
+        return sp.factor(sp.diff(self.outputs["excess_risk"], s.theta))
+
+
+@cache
+def reduced_system(task: str) -> Reduced:
+    """Eliminate the six variables in favour of tau2 = C/M^2 and theta = lam/M.
+
+    The channel must give A = M (true of the linear one, whose loss is quadratic).
+    """
+    eqs = saddle_equations(task, "nuclear")
+    if sp.simplify(eqs[s.A] - eqs[s.M]) != 0:
+        raise ValueError(f"the {task} channel has A != M: the reduction does not apply")
+
+    def scale(expression: sp.Expr) -> sp.Expr:
+        in_moments = in_cut_moments(expression, s.tau2, s.theta)
+        return sp.expand(in_moments.subs(s.C, s.tau2 * s.M**2).subs(s.M, s.A))
+
+    scaled = {k: scale(eqs[k]) for k in (s.q, s.m, s.V)}
+    # The channel's A contains V, and V contains A: a linear equation once 1/A is cleared.
+    clearing = sp.numer(sp.together(s.A - eqs[s.A].subs(s.V, scaled[s.V])))
+    A = next(root for root in sp.solve(clearing, s.A) if root != 0)
+    psi = CutMoment(2, 1, s.tau2, s.theta)
+
+    def at_solution(name: str) -> sp.Expr:
+        inserted = scale(_result(task, "nuclear", name)).subs(scaled)
+        return sp.factor(sp.cancel(sp.together(inserted)).subs(s.A, A))
+
+    risk = sp.expand(s.Q0 - 2 * scaled[s.m] + scaled[s.q])
+    outputs = {
+        "q": scaled[s.q],
+        "m": scaled[s.m],
+        "V": scaled[s.V].subs(s.A, A),
+        "A": A,
+        "M": A,
+        "C": s.tau2 * A**2,
+        "psi": CutMoment(2, 1, s.tau2, s.theta),
+        "excess_risk": risk,
+        "train_loss": at_solution("train loss"),
+        "test_loss": at_solution("test loss"),
+        "energy": at_solution("potential"),
+        "trace": CutMoment(1, 1, s.tau2, s.theta),
+        "rank_fraction": CutMoment(1, 0, s.tau2, s.theta),
+    }
+    # tau2 = C/M^2 with the channel's C, in which V goes the way of A.
+    channel = sp.cancel(scale(eqs[s.C]).subs(s.V, scaled[s.V]) / s.A**2).subs(scaled)
+    width = sp.expand(s.tau2 - sp.cancel(channel.subs(s.A, A)))
+    return Reduced(A, sp.expand(s.theta * A - s.lam), width, outputs)
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The Frobenius penalty: every quantity explicit in alpha, lam, Delta and the target moments.
+
+    ``scale`` is A + lam, ``shrink`` is M/(A + lam), so that S = shrink (S0 + tau G).
+    """
+
+    scale: sp.Expr
+    shrink: sp.Expr
+    outputs: dict[str, sp.Expr]
+
+
+@cache
+def direct_solution(task: str) -> ClosedForm:
+    """Solve the Frobenius state evolution exactly (THEORY.md section 6).
+
+    The outputs are written in `symbols` and in the two placeholders ``scale`` and ``shrink``, whose
+    values keep their limits at lam -> 0+ on both sides of the interpolation threshold.
+    """
+    eqs = saddle_equations(task, "frobenius")
+    a, rho, R = sp.symbols("scale shrink R", nonnegative=True)
+    V = sp.cancel(eqs[s.V].subs(s.A, a - s.lam))
+    A = sp.cancel(eqs[s.A].subs(s.V, V))
+    # a - lam = A is a quadratic in a; its roots have the product -2 lam, so one is positive.
+    quadratic = sp.Poly(sp.numer(sp.together(a - s.lam - A)), a).monic()
+    b, c = quadratic.coeff_monomial(a), quadratic.coeff_monomial(1)
+    shrink = sp.cancel(A / a)
+    # All in units of scale: M = rho a, A + lam = a, C = a^2 noise with R = Q0 - 2 m + q inside.
+    channel = sp.cancel(eqs[s.C].subs(s.V, V) / a**2).subs(a, sp.solve(shrink - rho, a)[0])
+    noise = sp.factor(channel.subs(s.q, R - s.Q0 + 2 * s.m))
+    units = {s.A: a - s.lam, s.M: rho * a, s.C: a**2 * noise}
+    q, m = (sp.cancel(eqs[k].subs(units)) for k in (s.q, s.m))
+    risk = sp.factor(sp.solve(sp.expand(s.Q0 - 2 * m + q - R), R)[0])
+    solution = {s.q: q.subs(R, risk), s.m: m, s.V: V, s.A: rho * a, s.M: rho * a}
+    solution[s.C] = (a**2 * noise).subs(R, risk)
+
+    def loss(name: str) -> sp.Expr:
+        value = _result(task, "frobenius", name).subs(s.q, R - s.Q0 + 2 * s.m).subs(s.V, V)
+        # a = A/rho cancels V in favour of the ratio, which stays finite at lam -> 0+.
+        return sp.factor(sp.cancel(value).subs(a, sp.solve(shrink - rho, a)[0]).subs(R, risk))
+
+    outputs = {str(k): sp.factor(v) for k, v in solution.items()}
+    outputs |= {
+        "tau": sp.sqrt(sp.factor(noise.subs(R, risk) / rho**2)),
+        "excess_risk": risk,
+        "train_loss": loss("train loss"),
+        "test_loss": loss("test loss"),
+        "trace": rho * s.mean,
+    }
+    outputs["energy"] = s.alpha * outputs["train_loss"] + s.lam * outputs["q"] / 2
+    return ClosedForm((sp.sqrt(b**2 - 4 * c) - b) / 2, shrink, outputs)
+
+
+def saddle_steps(problem: Problem) -> list[Step]:
+    """The chain from the potential to the state evolution and its reduced form."""
+    task, penalty = problem.task, problem.penalty
+    steps = [
+        Step(
+            f"equation for {unknown}",
+            sp.Eq(sp.Derivative(sp.Symbol("e"), partner), 0),
+            f"differentiate the potential in {partner} and solve for {unknown}"
+            + (_RULES.get(unknown, "") if penalty == "nuclear" else ""),
+            sp.Eq(unknown, saddle_equations(task, penalty)[unknown]),
+        )
+        for partner, unknown in _PARTNER.items()
+    ]
+    return steps + (_nuclear_steps(task) if penalty == "nuclear" else _frobenius_steps(task))
+
+
+_RULES = {s.m: ", by the Stein rule in M", s.V: ", by the Burgers rule in C"}
+
+
+def _nuclear_steps(task: str) -> list[Step]:
+    system = reduced_system(task)
+    definition = sp.Eq(s.tau2, s.C / s.M**2), sp.Eq(s.theta, s.lam / s.M)
+    return [
+        Step(
+            "elimination of A",
+            sp.Tuple(*definition),
+            "A = M; insert V = psi/(2 A) and solve",
+            sp.Eq(s.A, system.A),
+        ),
+        Step(
+            "shrinkage equation",
+            definition[1],
+            "insert A",
+            sp.Eq(system.shrinkage, 0),
+        ),
+        Step(
+            "width equation",
+            definition[0],
+            "insert C, q and m, written for S = (S0 + tau G - theta)_+",
+            sp.Eq(system.width, 0),
+        ),
+        *(_output_step(name, value) for name, value in system.outputs.items()),
+    ]
+
+
+def _frobenius_steps(task: str) -> list[Step]:
+    form = direct_solution(task)
+    return [
+        Step("scale", sp.Eq(sp.Symbol("scale"), s.A + s.lam), "solve", form.scale),
+        Step("shrink", sp.Eq(sp.Symbol("shrink"), s.M / (s.A + s.lam)), "insert A", form.shrink),
+        *(_output_step(name, value) for name, value in form.outputs.items()),
+    ]
+
+
+def _output_step(name: str, value: sp.Expr) -> Step:
+    return Step(name, sp.Symbol(name), "insert the solution", sp.Eq(sp.Symbol(name), value))

@@ -1,0 +1,265 @@
+"""The law nu of S0 + tau G in float64: density, edges and cut moments by subordination.
+
+z(w) = w + tau2 G0(w) maps the region above the subordination curve one to one on the upper half
+plane, and g(z(w)) = G0(w) (Biane 1997; DESIGN "subordination contour"). A functional above a cut c is
+a contour integral in w that starts at the preimage of c and ends on the real axis right of the
+support; the integrand is analytic, so Gauss panels graded towards the start converge exponentially.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from numerics.laws import AtomicLaw, ClosedLaw
+
+__all__ = ["CutValues", "FreeConvolution"]
+
+_NODES = 16
+_MAX_PANELS = 60
+
+
+@dataclass(frozen=True)
+class CutValues:
+    """Cut moments [j, k] of `derive.spectra.CutMoment` at one cut.
+
+    ``below2`` is Int_{x<c} x^2 dnu, computed below the cut so that it keeps its digits when the bulk is
+    narrow; ``edge`` is `derive.spectra.EdgeTerm`; ``point`` the preimage of the cut.
+    """
+
+    mass: float
+    I1: float
+    I2: float
+    hilbert: float
+    psi: float
+    cube: float
+    below2: float
+    edge: float
+    point: complex
+
+
+@lru_cache(maxsize=4)
+def _gauss(order: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    nodes, weights = np.polynomial.legendre.leggauss(order)
+    return (nodes + 1) / 2, weights / 2
+
+
+class FreeConvolution:
+    """Free convolution of a target law with a semicircle of variance tau2 > 0.
+
+    Parameters
+    ----------
+    law : ClosedLaw or AtomicLaw
+        Law of S0, in float64.
+    tau2 : float
+        Variance of the semicircle (its support is [-2 tau, 2 tau]).
+    order : int
+        Gauss nodes on each panel; the default reaches rounding.
+    """
+
+    def __init__(self, law: ClosedLaw | AtomicLaw, tau2: float, order: int = _NODES) -> None:
+        self.law, self.tau2, self.tau, self.order = law, tau2, tau2**0.5, order
+        self.lowest, self.highest = float(law.support[0][0]), float(law.support[-1][1])
+
+    # --- the subordination map ----------------------------------------------------------------
+
+    def _map(self, w: complex) -> tuple[complex, complex, complex]:
+        """z, dz/dw and G0 at w."""
+        G, slope = self.law.stieltjes(complex(w))
+        return complex(w + self.tau2 * G), complex(1 + self.tau2 * slope), complex(G)
+
+    def preimage(self, x: float, guess: complex | None = None) -> complex:
+        """The w above the curve with z(w) = x + i0; real when x lies outside the spectrum.
+
+        Newton's iteration finds it almost always, and a root in the open upper half plane is the
+        only one, as is a real one where dz/dw > 0 in a gap of the target; otherwise Biane's
+        parametrisation of the curve is inverted by bracketing.
+        """
+        w = complex(x, self.tau) if guess is None else guess
+        if guess is None:
+            for _ in range(12):
+                w = (w + x - self.tau2 * self._map(w)[2]) / 2
+        scale = max(self.tau, abs(x) * 1e-3)
+        for _ in range(40):
+            z, slope, _ = self._map(w)
+            if slope == 0 or not np.isfinite(abs(z)):
+                break
+            step = (z - x) / slope
+            w -= step
+            if w.imag < 0:
+                w = w.conjugate()
+            if abs(step) < 1e-14 * scale:
+                if w.imag > 1e-7 * self.tau or self._is_gap(w):
+                    return w if w.imag > 1e-12 * self.tau else complex(w.real, 0.0)
+                break
+        return self._bracketed(x)
+
+    def _is_gap(self, w: complex) -> bool:
+        if w.imag > 1e-12 * self.tau or any(a <= w.real <= b for a, b in self.law.support):
+            return False
+        return self._map(complex(w.real, 0.0))[1].real > 0
+
+    def _height(self, u: float) -> float:
+        """Height v(u) of the curve: tau2 Int dmu/((u - s)^2 + v^2) = 1, or 0 in a gap."""
+
+        def excess(v: float) -> float:
+            return float(self.tau2 * -self.law.stieltjes(complex(u, v))[0].imag / v) - 1
+
+        low = 1e-13 * self.tau
+        if excess(low) <= 0:
+            return 0.0
+        return float(brentq(excess, low, self.tau * 1.0000001, xtol=1e-16 * self.tau, rtol=1e-14))
+
+    def _bracketed(self, x: float) -> complex:
+        """Invert u -> Re z(u + i v(u)), which increases (Biane 1997, Lemma 5 and Theorem 3)."""
+
+        def offset(u: float) -> float:
+            w = complex(u, max(self._height(u), 1e-300))
+            return (w + self.tau2 * complex(self.law.stieltjes(w)[0])).real - x
+
+        reach = 2.1 * self.tau + 1e-300
+        low, high = min(x, self.lowest) - reach, max(x, self.highest) + reach
+        u = float(brentq(offset, low, high, xtol=1e-15 * max(self.tau, 1e-300), rtol=1e-14))
+        return complex(u, self._height(u))
+
+    def density(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Density of the continuous part at the points x (per unit of x)."""
+        return np.maximum(-self.transform(x).imag / np.pi, 0.0)
+
+    def transform(self, x: NDArray[np.float64]) -> NDArray[np.complex128]:
+        """g(x + i0) = H(x) - i pi rho(x), with H the Hilbert transform Int dnu(y)/(x - y)."""
+        values, guess = np.empty(np.shape(x), dtype=complex), None
+        for index, point in np.ndenumerate(np.asarray(x, dtype=float)):
+            w = self.preimage(float(point), guess)
+            values[index] = self._map(w)[2]
+            guess = w if w.imag > 1e-3 * self.tau else None
+        return values
+
+    # --- edges --------------------------------------------------------------------------------
+
+    def _critical(self, inner: float, outer: float) -> float:
+        """The w between a support point ``inner`` and ``outer`` with dz/dw = 0."""
+
+        def slope(w: float) -> float:
+            return self._map(complex(w, 0.0))[1].real
+
+        step = outer - inner
+        low = inner + 1e-9 * step
+        while slope(low) > 0 and abs(low - inner) > 1e-280:  # dz/dw -> -oo at an atom
+            low = inner + (low - inner) / 8
+            if low == inner:
+                return inner
+        return float(brentq(slope, low, outer, xtol=1e-15 * self.tau, rtol=1e-14))
+
+    def top_edge(self) -> float:
+        """Upper edge of the spectrum of S0 + tau G."""
+        w = self._critical(self.highest, self.highest + 1.01 * self.tau + 1e-300)
+        return self._map(complex(w, 0.0))[0].real
+
+    def bottom_edge(self) -> float:
+        """Lower edge of the spectrum of S0 + tau G."""
+        w = self._critical(self.lowest, self.lowest - 1.01 * self.tau - 1e-300)
+        return self._map(complex(w, 0.0))[0].real
+
+    def bands(self) -> list[tuple[float, float]]:
+        """Intervals of the spectrum in increasing order.
+
+        In each gap of the target dz/dw is concave; the gap survives where its maximum is positive.
+        """
+        edges = [self.bottom_edge()]
+        for (_, left), (right, _) in zip(self.law.support, self.law.support[1:], strict=False):
+            peak = self._peak(float(left), float(right))
+            if peak is not None:
+                for inner in (float(left), float(right)):
+                    w = self._critical(inner, peak)
+                    edges.append(self._map(complex(w, 0.0))[0].real)
+        edges.append(self.top_edge())
+        return [(edges[i], edges[i + 1]) for i in range(0, len(edges), 2)]
+
+    def _peak(self, left: float, right: float) -> float | None:
+        """Where dz/dw is largest between two support points, if it is positive there."""
+        ratio = (5**0.5 - 1) / 2
+        a, b = left, right
+        for _ in range(80):
+            c, d = b - ratio * (b - a), a + ratio * (b - a)
+            c_slope, d_slope = (self._map(complex(u, 0.0))[1].real for u in (c, d))
+            if c_slope > 0 or d_slope > 0:
+                return c if c_slope > 0 else d
+            a, b = (a, d) if c_slope > d_slope else (c, b)
+        return None
+
+    # --- functionals above a cut --------------------------------------------------------------
+
+    def cut(self, c: float, theta: float | None = None, guess: complex | None = None) -> CutValues:
+        """Cut moments at the cut c for the function (x - theta)_+; theta defaults to c."""
+        return self.cut_at(self.preimage(c, guess), theta)
+
+    def cut_at(self, w: complex, theta: float | None = None) -> CutValues:
+        """The same, with the cut given by its preimage."""
+        law = self.law
+        z, _, G = self._map(w)
+        c = z.real
+        theta = c if theta is None else theta
+        if w.imag == 0 and w.real > self.highest:
+            return CutValues(0, 0, 0, 0, 0, 0, law.Q0 + self.tau2, 0, w)
+        if w.imag == 0 and w.real < self.lowest:
+            I1, Q0 = law.mean - theta, law.Q0 + self.tau2
+            return CutValues(1, I1, Q0 - 2 * theta * I1 - theta**2, 0, 1, 0, 0, 0, w)
+        zs, gs, dz = self._contour(w, right=True)
+        shifted = zs - theta
+        measure = -dz / np.pi
+        moments = [
+            float(np.sum((measure * gs**j * shifted**k).imag))
+            for j, k in ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 0))
+        ]
+        zs, gs, dz = self._contour(w, right=False)
+        below2 = float(np.sum((dz / np.pi * gs * zs**2).imag))
+        edge = (c - theta) * (-G.imag) ** 3 / np.pi
+        return CutValues(*moments, below2, edge, w)
+
+    def _contour(
+        self, w: complex, right: bool
+    ) -> tuple[NDArray[np.complex128], NDArray[np.complex128], NDArray[np.complex128]]:
+        """z, g and dz at the nodes of a circular arc from w to the real axis beyond the support.
+
+        Panels grow by a factor two from the distance of w to the support.
+        """
+        distance = min(abs(w - min(max(w.real, a), b)) for a, b in self._near(w.real))
+        end = self.highest if right else self.lowest
+        reach = max(abs(w - end), distance)
+        end = end + reach if right else end - reach
+        centre = (abs(w) ** 2 - end**2) / (2 * (w.real - end))
+        radius = abs(end - centre)
+        start = np.angle((w - centre) * (1 if right else -1))
+        total = abs(start) if start else np.pi
+        sign = 1 if right else -1
+        breaks = [0.0]
+        step = distance / radius / 2
+        while breaks[-1] + 1.5 * step < total and len(breaks) < _MAX_PANELS:
+            breaks.append(breaks[-1] + step)
+            step *= 2
+        breaks.append(total)
+        nodes, weights = _gauss(self.order)
+        lengths = np.diff(breaks)
+        t = (np.array(breaks[:-1])[:, None] + lengths[:, None] * nodes).ravel()
+        dt = (lengths[:, None] * weights).ravel()
+        turn = np.exp(1j * sign * (total - t)) * sign
+        path = centre + radius * turn
+        G, slope = self.law.stieltjes(path)
+        dw = -1j * sign * radius * turn * dt
+        return path + self.tau2 * G, G, (1 + self.tau2 * slope) * dw
+
+    def _near(self, u: float) -> list[tuple[float, float]]:
+        """The support intervals next to u."""
+        support = self.law.support
+        if len(support) <= 8:
+            return support
+        i = int(np.searchsorted(self._starts, u))
+        return support[max(i - 1, 0) : i + 1]
+
+    @property
+    def _starts(self) -> NDArray[np.float64]:
+        assert isinstance(self.law, AtomicLaw)
+        return self.law.values

@@ -1,0 +1,211 @@
+"""Target laws as numbers: the Stieltjes transform G0 and, at high precision, its primitives.
+
+One class for each way in which G0 is known: in closed form (Marchenko-Pastur) or as a sum over atoms
+(atoms, power law). All formulas are generated from `derive.spectra`.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import sympy as sp
+from mpmath.ctx_mp import MPContext
+from numpy.typing import NDArray
+
+from derive.exact import ProblemError
+from derive.generate import compile_function
+from derive.spectra import (
+    LAW_PRIMITIVES,
+    atom_primitive,
+    g,
+    law_symbol,
+    marchenko_pastur_primitive,
+    marchenko_pastur_stieltjes,
+    w,
+)
+from derive.targets import Atoms, MarchenkoPastur, PowerLaw, Target
+from numerics.precision import context, evaluate
+
+__all__ = ["AtomicLaw", "ClosedLaw", "Law", "float_law", "mp_law", "target_atoms"]
+
+_KAPPA0 = sp.Symbol("kappa0", positive=True)
+_MAX_MP_ATOMS = 4000
+
+
+class Law(Protocol):
+    """Law of the eigenvalues of S0.
+
+    Attributes
+    ----------
+    mean, Q0 : number
+        First two moments.
+    support : array, shape (k, 2)
+        Its intervals in increasing order; an atom is an interval of length zero.
+    """
+
+    mean: Any
+    Q0: Any
+    support: Any
+
+    def stieltjes(self, point: Any) -> tuple[Any, Any]:
+        """G0 and its derivative; vectorised in float64."""
+
+    def primitives(self, point: Any, transform: Any) -> dict[str, Any]:
+        """The functions ``Int w^a G0^b dw`` of `derive.spectra.LAW_PRIMITIVES` at one point."""
+
+
+class ClosedLaw:
+    """The Marchenko-Pastur target, whose G0 solves a quadratic.
+
+    Parameters
+    ----------
+    kappa0 : number of the backend
+    namespace : numpy module or MPContext
+    backend : {"numpy", "mpmath"}
+    """
+
+    def __init__(self, kappa0: Any, namespace: Any, backend: str) -> None:
+        self.kappa0 = kappa0
+        root = namespace.sqrt(kappa0)
+        self.mean, self.Q0 = root, 1 + kappa0
+        low, high = (root - 1) ** 2 / root, (root + 1) ** 2 / root
+        self.support = [(low, high)] if kappa0 >= 1 else [(0 * root, 0 * root), (low, high)]
+        difference, quotient = marchenko_pastur_stieltjes(_KAPPA0)
+        r = sp.sqrt(_KAPPA0)
+        inverse = 1 / g + r / (1 - g / r)
+        self._forms = compile_function(
+            "stieltjes",
+            (w, _KAPPA0),
+            {"difference": difference, "quotient": quotient, "denominator": 2 / quotient},
+            backend,
+            namespace,
+        )
+        self._slope = compile_function(
+            "slope", (g, _KAPPA0), {"slope": 1 / sp.diff(inverse, g)}, backend, namespace
+        )
+        self._primitives = compile_function(
+            "primitives",
+            (g, _KAPPA0),
+            {str(law_symbol(*ab)): marchenko_pastur_primitive(*ab, _KAPPA0) for ab in LAW_PRIMITIVES},
+            backend,
+            namespace,
+        )
+        self._vectorised = backend == "numpy"
+
+    def stieltjes(self, point: Any) -> tuple[Any, Any]:
+        """G0 and its derivative, from the form that does not cancel."""
+        difference, quotient, plus = self._forms(point, self.kappa0)
+        minus = 2 * point * difference / self.mean
+        if self._vectorised:
+            value = np.where(np.abs(plus) >= np.abs(minus), quotient, difference)
+        else:
+            value = quotient if abs(plus) >= abs(minus) else difference
+        return value, self._slope(value, self.kappa0)[0]
+
+    def primitives(self, point: Any, transform: Any) -> dict[str, Any]:
+        """See `Law.primitives`; a function of G0 alone."""
+        values = self._primitives(transform, self.kappa0)
+        return {str(law_symbol(*ab)): v for ab, v in zip(LAW_PRIMITIVES, values, strict=True)}
+
+
+class AtomicLaw:
+    """Finitely many atoms, in float64."""
+
+    def __init__(self, values: NDArray[np.float64], weights: NDArray[np.float64]) -> None:
+        order = np.argsort(values)
+        self.values, self.weights = values[order], weights[order]
+        self.mean = float(self.weights @ self.values)
+        self.Q0 = float(self.weights @ self.values**2)
+        self.support = [(v, v) for v in self.values]
+
+    def stieltjes(self, point: Any) -> tuple[Any, Any]:
+        """G0 and its derivative."""
+        inverse = 1 / (np.asarray(point)[..., None] - self.values)
+        return inverse @ self.weights, -(inverse**2) @ self.weights
+
+    def primitives(self, point: Any, transform: Any) -> dict[str, Any]:
+        """Not offered: close atoms cancel in float64, where a contour does not."""
+        raise NotImplementedError("float64 functionals of atoms come from the contour")
+
+
+class MPAtomicLaw:
+    """Finitely many atoms in an mpmath context."""
+
+    def __init__(self, values: Sequence[Any], weights: Sequence[Any], ctx: MPContext) -> None:
+        if len(values) > _MAX_MP_ATOMS:
+            raise ProblemError(
+                f"more than {_MAX_MP_ATOMS} distinct eigenvalues are only solved in float64; leave --digits out"
+            )
+        self.ctx = ctx
+        self.pairs = sorted(zip(values, weights, strict=True))
+        self.mean = ctx.fdot((weight, v) for v, weight in self.pairs)
+        self.Q0 = ctx.fdot((weight, v**2) for v, weight in self.pairs)
+        self.support = [(v, v) for v, _ in self.pairs]
+        self._others = [self._regular_part(i) for i in range(len(self.pairs))]
+        names = sp.symbols("s weight first second")
+        self._share = compile_function(
+            "atom",
+            (w, *names),
+            {str(law_symbol(*ab)): atom_primitive(*ab) for ab in LAW_PRIMITIVES},
+            "mpmath",
+            ctx,
+        )
+
+    def _regular_part(self, i: int) -> tuple[Any, Any]:
+        """Value and slope at atom i of the transform of the other atoms."""
+        here = self.pairs[i][0]
+        shares = [(weight, 1 / (here - v)) for j, (v, weight) in enumerate(self.pairs) if j != i]
+        first = self.ctx.fsum(weight * inverse for weight, inverse in shares)
+        return first, -self.ctx.fsum(weight * inverse * inverse for weight, inverse in shares)
+
+    def stieltjes(self, point: Any) -> tuple[Any, Any]:
+        """G0 and its derivative."""
+        shares = [(weight, 1 / (point - v)) for v, weight in self.pairs]
+        value = self.ctx.fsum(weight * inverse for weight, inverse in shares)
+        return value, -self.ctx.fsum(weight * inverse * inverse for weight, inverse in shares)
+
+    def primitives(self, point: Any, transform: Any) -> dict[str, Any]:
+        """See `Law.primitives`; a sum over the atoms."""
+        shares = [
+            self._share(point, v, weight, *others)
+            for (v, weight), others in zip(self.pairs, self._others, strict=True)
+        ]
+        sums = (self.ctx.fsum(column) for column in zip(*shares, strict=True))
+        return {str(law_symbol(*ab)): total for ab, total in zip(LAW_PRIMITIVES, sums, strict=True)}
+
+
+def target_atoms(target: Atoms | PowerLaw, ctx: MPContext) -> tuple[list[Any], list[Any]]:
+    """Eigenvalues and weights of a discrete target at the precision of ``ctx``."""
+    if isinstance(target, Atoms):
+        pairs = zip(target.values, target.weights, strict=True)
+        values, weights = zip(*((evaluate(v, ctx), evaluate(p, ctx)) for v, p in pairs), strict=True)
+        return list(values), list(weights)
+    index = sp.Symbol("i", positive=True)
+    profile = compile_function("mode", (index,), {"mode": target.profile(index)}, "mpmath", ctx)
+    raw = [profile(ctx.mpf(i))[0] for i in range(1, target.cutoff + 1)]
+    scale = ctx.sqrt(target.d / ctx.fsum(v * v for v in raw))
+    values = [scale * v for v in raw]
+    weights = [ctx.mpf(1) / target.d] * len(values)
+    if target.cutoff < target.d:
+        values.append(ctx.mpf(0))
+        weights.append(ctx.mpf(target.d - target.cutoff) / target.d)
+    return values, weights
+
+
+@lru_cache(maxsize=64)
+def float_law(target: Target) -> ClosedLaw | AtomicLaw:
+    """The target in float64."""
+    ctx = context(20)
+    if isinstance(target, MarchenkoPastur):
+        return ClosedLaw(float(evaluate(target.kappa0, ctx)), np, "numpy")
+    values, weights = target_atoms(target, ctx)
+    return AtomicLaw(np.array(values, dtype=float), np.array(weights, dtype=float))
+
+
+def mp_law(target: Target, ctx: MPContext) -> ClosedLaw | MPAtomicLaw:
+    """The target at the precision of ``ctx``."""
+    if isinstance(target, MarchenkoPastur):
+        return ClosedLaw(evaluate(target.kappa0, ctx), ctx, "mpmath")
+    values, weights = target_atoms(target, ctx)
+    return MPAtomicLaw(values, weights, ctx)
