@@ -123,11 +123,13 @@ def reduced_system(task: str) -> Reduced:
 class ClosedForm:
     """The Frobenius penalty: every quantity explicit in alpha, lam, Delta and the target moments.
 
-    ``scale`` is A + lam, ``shrink`` is M/(A + lam), so that S = shrink (S0 + tau G).
+    ``scale`` is A + lam, ``shrink`` is M/(A + lam), so that S = shrink (S0 + tau G). ``best_lam`` is
+    the penalty of least risk.
     """
 
     scale: sp.Expr
     shrink: sp.Expr
+    best_lam: sp.Expr
     outputs: dict[str, sp.Expr]
 
 
@@ -169,7 +171,11 @@ def direct_solution(task: str) -> ClosedForm:
         "trace": rho * s.mean,
     }
     outputs["energy"] = s.alpha * outputs["train_loss"] + s.lam * outputs["q"] / 2
-    return ClosedForm((sp.sqrt(b**2 - 4 * c) - b) / 2, shrink, outputs)
+    # The risk is stationary in rho at one Delta; there the penalty is lam = a (1 - rho).
+    a_of_rho = sp.solve(shrink - rho, a)[0]
+    stationary = sp.solve(sp.diff(risk, rho), s.Delta)[0]
+    best_lam = s.Delta * sp.cancel(a_of_rho * (1 - rho) / stationary)
+    return ClosedForm((sp.sqrt(b**2 - 4 * c) - b) / 2, shrink, best_lam, outputs)
 
 
 def saddle_steps(problem: Problem) -> list[Step]:

@@ -14,10 +14,15 @@ from derive import symbols as s
 from derive.saddle import reduced_system
 from derive.spectra import LAW_PRIMITIVES, CutMoment, atom_primitive, cut_primitive, g, law_symbol, w
 
-__all__ = ["SmallNoise", "collapse_penalty", "interpolation_residual", "small_noise"]
+__all__ = [
+    "SmallNoise",
+    "collapse_penalty",
+    "interpolation_residual",
+    "small_noise",
+    "small_noise_above_bulk",
+]
 
-kappa0 = sp.Symbol("kappa0", positive=True)
-phi = sp.Symbol("phi", positive=True)
+kappa0, phi, t = sp.symbols("kappa0 phi t", positive=True)
 
 
 @dataclass(frozen=True)
@@ -75,24 +80,36 @@ def small_noise() -> SmallNoise:
     + 2 tau2 psi, because Int x^2 = Q0 + tau2; below the cut there is nothing but bulk.
     """
     beta = sp.Symbol("beta", positive=True)
-    mass, I1, I2, psi = (_bulk_moment(*jk, beta) for jk in ((1, 0), (1, 1), (1, 2), (2, 1)))
     cut = 2 * sp.sqrt(beta) * sp.cos(phi)
-    below = beta**2 - (I2 + 2 * cut * I1 + cut**2 * mass)
-    full_psi = 1 - beta**2 + psi
-    full_mass = 1 - beta + mass
-    risk = sp.expand(below - 1 + cut**2 * full_mass + 2 * full_psi)
-    system = reduced_system("linear")
-    slope = system.best_shrinkage.subs(
-        {
-            CutMoment(2, 0, s.tau2, s.theta): _bulk_moment(2, 0, beta),
-            CutMoment(1, 0, s.tau2, s.theta): full_mass,
-        }
-    ).subs({s.tau2: 1, s.theta: cut})
+    bulk = {jk: _bulk_moment(*jk, beta) for jk in ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1))}
+    parts = _compose(cut, beta, bulk)
 
     def finish(expression: sp.Expr) -> sp.Expr:
         return sp.expand(sp.expand_trig(sp.expand(expression))).subs(beta, 1 - kappa0)
 
-    return SmallNoise(*map(finish, (cut, risk, full_psi, full_mass, slope / 2)))
+    return SmallNoise(*map(finish, parts))
+
+
+@cache
+def small_noise_above_bulk() -> SmallNoise:
+    """The same limit with the cut above the bulk, at theta/tau = t >= 2 sqrt(1 - kappa0)."""
+    zero = {jk: sp.Integer(0) for jk in ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1))}
+    return SmallNoise(*map(sp.expand, _compose(t, 1 - kappa0, zero)))
+
+
+def _compose(
+    cut: sp.Expr, beta: sp.Expr, bulk: dict[tuple[int, int], sp.Expr]
+) -> tuple[sp.Expr, ...]:
+    mass, psi = 1 - beta + bulk[1, 0], 1 - beta**2 + bulk[2, 1]
+    below = beta**2 - (bulk[1, 2] + 2 * cut * bulk[1, 1] + cut**2 * bulk[1, 0])
+    risk = below - 1 + cut**2 * mass + 2 * psi
+    slope = reduced_system("linear").best_shrinkage.subs(
+        {
+            CutMoment(2, 0, s.tau2, s.theta): bulk[2, 0],
+            CutMoment(1, 0, s.tau2, s.theta): mass,
+        }
+    )
+    return cut, risk, psi, mass, slope.subs({s.tau2: 1, s.theta: cut}) / 2
 
 
 def interpolation_residual() -> sp.Expr:

@@ -110,7 +110,7 @@ class FreeConvolution:
         low = 1e-13 * self.tau
         if excess(low) <= 0:
             return 0.0
-        return float(brentq(excess, low, self.tau * 1.0000001, xtol=1e-16 * self.tau, rtol=1e-14))
+        return float(brentq(excess, low, self.tau * 1.0000001, xtol=1e-16 * self.tau, rtol=1e-14, maxiter=300))
 
     def _bracketed(self, x: float) -> complex:
         """Invert u -> Re z(u + i v(u)), which increases (Biane 1997, Lemma 5 and Theorem 3)."""
@@ -121,7 +121,7 @@ class FreeConvolution:
 
         reach = 2.1 * self.tau + 1e-300
         low, high = min(x, self.lowest) - reach, max(x, self.highest) + reach
-        u = float(brentq(offset, low, high, xtol=1e-15 * max(self.tau, 1e-300), rtol=1e-14))
+        u = float(brentq(offset, low, high, xtol=1e-15 * max(self.tau, 1e-300), rtol=1e-14, maxiter=300))
         return complex(u, self._height(u))
 
     def density(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -153,10 +153,13 @@ class FreeConvolution:
                 return inner
         return float(brentq(slope, low, outer, xtol=1e-15 * self.tau, rtol=1e-14))
 
+    def top_preimage(self) -> float:
+        """The w of the upper edge, where dz/dw vanishes right of the target's support."""
+        return self._critical(self.highest, self.highest + 1.01 * self.tau + 1e-300)
+
     def top_edge(self) -> float:
         """Upper edge of the spectrum of S0 + tau G."""
-        w = self._critical(self.highest, self.highest + 1.01 * self.tau + 1e-300)
-        return self._map(complex(w, 0.0))[0].real
+        return self._map(complex(self.top_preimage(), 0.0))[0].real
 
     def bottom_edge(self) -> float:
         """Lower edge of the spectrum of S0 + tau G."""
@@ -191,6 +194,24 @@ class FreeConvolution:
         return None
 
     # --- functionals above a cut --------------------------------------------------------------
+
+    def mass_above(self, w: complex) -> float:
+        """Mass above the cut whose preimage is w (`derive.spectra.cut_primitive` of [1, 0])."""
+        if w.imag == 0 and not self.lowest <= w.real <= self.highest:
+            return float(w.real < self.lowest)
+        G = self._map(w)[2]
+        primitive = self.law.log_potential(w, G) + self.tau2 * G**2 / 2
+        return float(primitive.imag / np.pi)
+
+    def quantile(self, mass: float) -> complex:
+        """Preimage of the cut that has so much mass above it, 0 < mass < 1."""
+
+        def excess(u: float) -> float:
+            return self.mass_above(complex(u, self._height(u))) - mass
+
+        reach = 1.001 * self.tau
+        u = float(brentq(excess, self.lowest - reach, self.highest + reach, xtol=1e-15 * self.tau))
+        return complex(u, self._height(u))
 
     def cut(self, c: float, theta: float | None = None, guess: complex | None = None) -> CutValues:
         """Cut moments at the cut c for the function (x - theta)_+; theta defaults to c."""

@@ -34,7 +34,7 @@ _MAX_MP_ATOMS = 4000
 
 
 class Law(Protocol):
-    """Law of the eigenvalues of S0.
+    """Law of the eigenvalues of S0, in an mpmath context.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Law(Protocol):
     support: Any
 
     def stieltjes(self, point: Any) -> tuple[Any, Any]:
-        """G0 and its derivative; vectorised in float64."""
+        """G0 and its derivative."""
 
     def primitives(self, point: Any, transform: Any) -> dict[str, Any]:
         """The functions ``Int w^a G0^b dw`` of `derive.spectra.LAW_PRIMITIVES` at one point."""
@@ -103,6 +103,12 @@ class ClosedLaw:
             value = quotient if abs(plus) >= abs(minus) else difference
         return value, self._slope(value, self.kappa0)[0]
 
+    def log_potential(self, point: complex, transform: complex) -> complex:
+        """Int G0 dw in float64, real right of the support."""
+        # The image of the upper half plane is the lower one, its boundary included.
+        below = complex(transform.real, min(transform.imag, -1e-300))
+        return complex(self._primitives(below, self.kappa0)[LAW_PRIMITIVES.index((0, 1))])
+
     def primitives(self, point: Any, transform: Any) -> dict[str, Any]:
         """See `Law.primitives`; a function of G0 alone."""
         values = self._primitives(transform, self.kappa0)
@@ -124,9 +130,9 @@ class AtomicLaw:
         inverse = 1 / (np.asarray(point)[..., None] - self.values)
         return inverse @ self.weights, -(inverse**2) @ self.weights
 
-    def primitives(self, point: Any, transform: Any) -> dict[str, Any]:
-        """Not offered: close atoms cancel in float64, where a contour does not."""
-        raise NotImplementedError("float64 functionals of atoms come from the contour")
+    def log_potential(self, point: complex, transform: complex) -> complex:
+        """Int G0 dw, real right of the support."""
+        return complex(np.log(point - self.values) @ self.weights)
 
 
 class MPAtomicLaw:

@@ -1,0 +1,1 @@
+"""Does a trained network agree: simulations and comparisons with theory."""

@@ -1,0 +1,121 @@
+"""The reduced state evolution of `derive.saddle` as generated functions of numbers.
+
+Both solvers, float64 and mpmath, run these; nothing about the linear task is typed in here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import sympy as sp
+
+from derive import symbols as s
+from derive.generate import compile_function
+from derive.saddle import reduced_system
+from derive.spectra import CutMoment, EdgeTerm
+
+__all__ = ["CLOSINGS", "Equations", "MOMENT_NAMES", "equations"]
+
+MOMENT_NAMES = {
+    (1, 0): "mass",
+    (1, 1): "I1",
+    (1, 2): "I2",
+    (2, 0): "hilbert",
+    (2, 1): "psi",
+    (3, 0): "cube",
+}
+_BELOW2, _EDGE = sp.symbols("below2 edge", real=True)
+_ARGUMENTS = (
+    s.tau2,
+    s.theta,
+    s.alpha,
+    s.lam,
+    s.Delta,
+    s.Q0,
+    *sp.symbols(tuple(MOMENT_NAMES.values()), real=True),
+    _BELOW2,
+    _EDGE,
+)
+# What closes the width equation: the penalty, the limit lam -> 0+ below the interpolation threshold
+# (A = 0) or above it (theta = 0), or the penalty of least risk.
+CLOSINGS = ("shrinkage", "interpolating", "unpenalised", "optimal")
+# Proportional to A, and V to 1/A: their limits where the training loss vanishes at lam -> 0+.
+_LIMITS = {"A": 0, "M": 0, "C": 0, "train_loss": 0, "energy": 0, "V": sp.oo}
+
+
+def _numbers(expression: sp.Expr) -> sp.Expr:
+    """Cut moments become arguments; I2 gives way to the moment below the cut, which keeps digits."""
+    values = {
+        CutMoment(j, k, s.tau2, s.theta): sp.Symbol(name, real=True)
+        for (j, k), name in MOMENT_NAMES.items()
+    }
+    return expression.subs(values).subs(EdgeTerm(s.tau2, s.theta), _EDGE)
+
+
+def _below(expression: sp.Expr) -> sp.Expr:
+    """Int x^2 dnu = Q0 + tau2, split at the cut."""
+    mass, I1, I2 = sp.symbols("mass I1 I2", real=True)
+    split = s.Q0 + s.tau2 - _BELOW2 - 2 * s.theta * I1 - s.theta**2 * mass
+    return sp.expand(expression.subs(I2, split))
+
+
+@dataclass(frozen=True)
+class Equations:
+    """Generated functions; each takes the values of `arguments` in order.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the outputs, tau and theta included.
+    outputs : dict
+        For each closing a callable that returns the values of `names`.
+    residuals : dict
+        For each of `CLOSINGS` a callable that returns the closing residual and the width residual.
+    jacobians : dict
+        For each closing but the last a callable that returns their derivatives in (tau2, theta),
+        row by row.
+    """
+
+    names: tuple[str, ...]
+    outputs: dict[str, Callable[..., tuple[Any, ...]]]
+    residuals: dict[str, Callable[..., tuple[Any, ...]]]
+    jacobians: dict[str, Callable[..., tuple[Any, ...]]]
+
+
+def _symbolic(closing: str) -> tuple[sp.Expr, sp.Expr]:
+    system = reduced_system("linear")
+    first = {
+        "shrinkage": system.shrinkage,
+        "interpolating": system.A,
+        "unpenalised": s.theta,
+        "optimal": system.best_shrinkage,
+    }[closing]
+    return first, system.width
+
+
+@lru_cache(maxsize=8)
+def equations(backend: str, namespace: Any) -> Equations:
+    """Generate the equations for a backend (see `derive.generate.compile_function`)."""
+
+    def build(name: str, expressions: dict[str, sp.Expr]) -> Callable[..., tuple[Any, ...]]:
+        return compile_function(name, _ARGUMENTS, expressions, backend, namespace)
+
+    expressions = {name: _numbers(e) for name, e in reduced_system("linear").outputs.items()}
+    for name in ("excess_risk", "train_loss", "test_loss", "energy"):
+        expressions[name] = sp.factor(_below(expressions[name]))
+    expressions |= {"tau": sp.sqrt(s.tau2), "theta": s.theta}
+    regular = build("outputs", expressions)
+    outputs = dict.fromkeys(CLOSINGS, regular)
+    outputs["interpolating"] = build("outputs", expressions | _LIMITS)
+    residuals, jacobians = {}, {}
+    for closing in CLOSINGS:
+        pair = _symbolic(closing)
+        residuals[closing] = build(
+            "residual", {"closing": _numbers(pair[0]), "width": _below(_numbers(pair[1]))}
+        )
+        if closing != "optimal":
+            entries = sp.Matrix(pair).jacobian([s.tau2, s.theta])
+            names = ("closing_tau2", "closing_theta", "width_tau2", "width_theta")
+            jacobians[closing] = build("jacobian", dict(zip(names, map(_numbers, entries), strict=True)))
+    return Equations(tuple(expressions), outputs, residuals, jacobians)

@@ -1,0 +1,146 @@
+"""Solve a problem: pick the phase, solve in float64, refine to any number of digits.
+
+Phases of the nuclear penalty: S = 0 (collapsed), R = 0 (recovered), zero training loss at lam -> 0+
+(interpolating), lam -> 0+ above that threshold (unpenalised), and the regular case.
+"""
+
+from typing import Any
+
+import sympy as sp
+
+from derive.exact import ProblemError
+from derive.model import Problem
+from numerics.convolution import FreeConvolution
+from numerics.direct import best_penalty, solve_direct
+from numerics.error_estimate import relative_error
+from numerics.float_solver import FloatSolver, State
+from numerics.high_precision import refine
+from numerics.limits import collapsed, recovered, recovers
+from numerics.optimal import best_state
+from numerics.precision import check_digits
+from numerics.solution import NotConverged, Solution
+
+__all__ = ["solve", "solve_optimal"]
+
+FLOAT_DIGITS = 15
+_WORTHLESS = 1e-3  # relative error above which a float64 solution is not returned
+
+
+def solve(problem: Problem, digits: int = FLOAT_DIGITS, start: Solution | None = None) -> Solution:
+    """Solve the state evolution of the linear task.
+
+    Parameters
+    ----------
+    problem : Problem
+        All parameters numbers. ``lam = 0`` is the limit lam -> 0+.
+    digits : int
+        Up to 15: float64. Beyond: mpmath, that many correct digits.
+    start : Solution, optional
+        A neighbouring solution to continue from.
+
+    Returns
+    -------
+    Solution
+        Overlaps q, m and conjugates A, M, C as in THEORY.md section 2 (per d, per d^2), losses per
+        sample, energy per d^2, trace Tr S/d.
+
+    Raises
+    ------
+    NotConverged
+        No point meets the equations to 1e-11, or the digits were not reached.
+    ProblemError
+        A parameter is still a symbol, or the number of digits makes no sense.
+    """
+    check_digits(digits)
+    _check_numbers(problem)
+    if problem.penalty == "frobenius":
+        return solve_direct(problem, digits)
+    tau2, edge = _collapsed_end(problem)
+    if tau2 == 0 or float(problem.lam) >= 4 * float(problem.alpha) * edge:
+        return collapsed(problem, digits)
+    if recovers(problem):
+        return recovered(problem, digits)
+    solver = FloatSolver(problem)
+    guess, top = _as_state(solver, start), edge / tau2**0.5
+    if problem.lam == 0:
+        state, phase = _ridgeless(solver, guess, top)
+    else:
+        state, phase = solver.solve("shrinkage", guess, top), "regular"
+    return _finish(solver, state, phase, digits)
+
+
+def solve_optimal(problem: Problem, digits: int = FLOAT_DIGITS) -> Solution:
+    """Solve at the penalty of least excess risk (of least test loss, which is the same).
+
+    The ``lam`` of ``problem`` is ignored; the one found stands in the solution's problem.
+    """
+    check_digits(digits)
+    problem = problem.at(lam=0)
+    _check_numbers(problem)
+    if problem.penalty == "frobenius":
+        return solve_direct(problem.at(lam=best_penalty(problem)), digits)
+    if problem.noise == 0:
+        # Noiseless labels are fitted exactly: any lam > 0 only adds bias.
+        return solve(problem, digits)
+    tau2, edge = _collapsed_end(problem)
+    if problem.target.Q0 == 0:
+        # Nothing to learn: the least penalty that returns S = 0.
+        return collapsed(problem.at(lam=4 * problem.alpha * sp.Rational(repr(edge))), digits)
+    solver, top = FloatSolver(problem), edge / tau2**0.5
+    limit, _ = _ridgeless(solver, None, top)
+    state = best_state(solver, limit.theta / limit.tau2**0.5, top)
+    if state is None:
+        return solve(problem, digits)
+    best = solver.outputs(state)
+    if digits > FLOAT_DIGITS:
+        best, _, _ = refine(problem, "optimal", state, state.capped, digits)
+    return solve(problem.at(lam=_as_rational(best["theta"] * best["A"], digits)), digits)
+
+
+def _as_rational(value: Any, digits: int) -> sp.Rational:
+    if isinstance(value, float):
+        return sp.Rational(repr(value))
+    return sp.Rational(str(value.context.nstr(value, digits + 5)))
+
+
+def _check_numbers(problem: Problem) -> None:
+    for name in ("alpha", "lam", "noise"):
+        if getattr(problem, name).free_symbols:
+            raise ProblemError(f"{name} needs a number to be solved for, not {getattr(problem, name)}")
+    if problem.target.Q0.free_symbols:
+        raise ProblemError(f"the target needs numbers to be solved for, not {problem.target}")
+
+
+def _collapsed_end(problem: Problem) -> tuple[float, float]:
+    """tau2 of the collapsed solution S = 0 and the upper edge of its spectrum."""
+    tau2 = float((problem.target.Q0 + problem.noise / 2) / (2 * problem.alpha))
+    if tau2 == 0:
+        return 0.0, 0.0
+    return tau2, FreeConvolution(FloatSolver(problem).law, tau2).top_edge()
+
+
+def _as_state(solver: FloatSolver, start: Solution | None) -> State | None:
+    if start is None or not start.values["tau"] or start.phase == "collapsed":
+        return None
+    tau2, theta = float(start.values["tau"]) ** 2, float(start.values["theta"])
+    return solver.at(tau2, theta, "shrinkage", start.preimage or None)
+
+
+def _ridgeless(solver: FloatSolver, guess: State | None, top: float) -> tuple[State, str]:
+    """lam -> 0+: nothing is shrunk above the interpolation threshold, A = 0 below it."""
+    state = solver.on_ray(0.0, "unpenalised")
+    if state is not None and 2 * solver.alpha - state.moments.psi > 1e-10 * solver.alpha:
+        return solver.polish(state), "unpenalised"
+    return solver.solve("interpolating", guess, top), "interpolating"
+
+
+def _finish(solver: FloatSolver, state: State, phase: str, digits: int) -> Solution:
+    problem, residual = solver.problem, state.residual
+    values: dict[str, Any] = solver.outputs(state)
+    if digits > FLOAT_DIGITS:
+        values, residual, error = refine(problem, state.closing, state, state.capped, digits)
+    if digits <= FLOAT_DIGITS:
+        error = relative_error(solver, state, values)
+        if not error < _WORTHLESS:
+            raise NotConverged(problem, residual, f"the relative error is {error:.0e}; ask for more digits")
+    return Solution(problem, values, residual, error, digits, phase, state.moments.point)

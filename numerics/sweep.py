@@ -1,0 +1,123 @@
+"""Curves: many solves along alpha and lam, each started from its neighbour, resumable.
+
+Every finished point is appended to a ledger file at once; a rerun reads it and computes what is missing.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import sympy as sp
+
+from derive.exact import ProblemError, exact
+from derive.model import Problem
+from numerics.solution import NotConverged, Solution
+from numerics.state_evolution import solve, solve_optimal
+
+__all__ = ["Ledger", "curve", "grid"]
+
+
+class Ledger:
+    """Finished results in a JSON-lines file, by key; without a file, in memory only.
+
+    Raises
+    ------
+    ProblemError
+        The file cannot be written, or holds something else.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.rows: dict[str, dict[str, Any]] = {}
+        if path is None:
+            return
+        try:
+            path.touch()
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ProblemError(f"cannot use {path} to store results: {error}") from None
+        for number, line in enumerate(lines, 1):
+            try:
+                entry = json.loads(line)
+                self.rows[entry["key"]] = entry["row"]
+            except (ValueError, KeyError, TypeError):
+                # The last line may be cut short by an interruption; anything else is not ours.
+                if number < len(lines):
+                    raise ProblemError(f"{path} is not a store of results (line {number})") from None
+                path.write_text("".join(f"{good}\n" for good in lines[:-1]), encoding="utf-8")
+
+    def get(self, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The row under ``key``, computed and stored if it is not there yet."""
+        if key not in self.rows:
+            self.rows[key] = compute()
+            if self.path is not None:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"key": key, "row": self.rows[key]}) + "\n")
+        return self.rows[key]
+
+
+def grid(text: str, name: str) -> list[sp.Expr]:
+    """Read ``a``, ``a,b,c`` or ``start:stop:count`` (``start:stop:count:log``) exactly.
+
+    Raises
+    ------
+    ProblemError
+        Not one of these forms; a logarithmic range that does not start above zero.
+    """
+    if ":" not in text:
+        return [exact(part, name) for part in text.split(",")]
+    parts = text.split(":")
+    if len(parts) not in (3, 4) or not parts[2].isdigit() or parts[3:] not in ([], ["log"]):
+        raise ProblemError(f"{name} range must read start:stop:count or start:stop:count:log, not {text!r}")
+    start, stop, count = exact(parts[0], name), exact(parts[1], name), int(parts[2])
+    if not 2 <= count <= 100_000:
+        raise ProblemError(f"{name} range needs 2 to 100000 points, not {count}")
+    if len(parts) == 3:
+        return [start + (stop - start) * sp.Rational(i, count - 1) for i in range(count)]
+    if not (start.is_positive and stop.is_positive):
+        raise ProblemError(f"a logarithmic {name} range must lie above zero")
+    # Inner points of a geometric range are rounded to 12 digits and then exact.
+    ratio = (stop / start) ** sp.Rational(1, count - 1)
+    inner = [exact(str(sp.N(start * ratio**i, 12)), name) for i in range(1, count - 1)]
+    return [start, *inner, stop]
+
+
+def curve(
+    problem: Problem,
+    alphas: Iterable[sp.Expr],
+    lams: Iterable[sp.Expr] | None,
+    digits: int = 15,
+    ledger: Ledger | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Solve on the grid alphas x lams, continuing along alpha at each lam.
+
+    Parameters
+    ----------
+    lams : iterable or None
+        None asks for the penalty of least risk at each alpha.
+
+    Yields
+    ------
+    dict
+        ``alpha`` and `Solution.to_dict`; where the solve failed, ``failure`` with the reason.
+    """
+    ledger = ledger or Ledger(None)
+    alphas = list(alphas)
+    for lam in [None] if lams is None else list(lams):
+        previous: Solution | None = None
+
+        def compute(point: Problem, optimal: bool) -> dict[str, Any]:
+            nonlocal previous
+            try:
+                found = solve_optimal(point, digits) if optimal else solve(point, digits, previous)
+            except NotConverged as failure:
+                return {"lam": str(point.lam), "failure": str(failure)}
+            previous = found
+            return found.to_dict()
+
+        for alpha in alphas:
+            point = problem.at(alpha=alpha, lam=0 if lam is None else lam)
+            key = f"{point.describe()} lam={'optimal' if lam is None else lam} digits={digits}"
+            row = ledger.get(key, lambda p=point, o=lam is None: compute(p, o))
+            yield {"alpha": float(alpha) if digits <= 15 else str(sp.N(alpha, digits))} | row

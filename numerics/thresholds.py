@@ -1,0 +1,154 @@
+"""Thresholds of the linear task to any number of digits, from the equations of `derive.thresholds`."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import sympy as sp
+from scipy.optimize import brentq
+
+from derive import symbols as s
+from derive.generate import compile_function
+from derive.spectra import CutMoment
+from derive.targets import Target
+from derive.thresholds import collapse_penalty, interpolation_residual
+from numerics.convolution import FreeConvolution
+from numerics.laws import float_law, mp_law
+from numerics.mp_convolution import MPConvolution
+from numerics.precision import context, evaluate
+from numerics.small_noise import SmallNoiseLimit
+
+__all__ = ["Threshold", "collapse", "interpolation", "perfect_recovery"]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold with the unknown that solves its equation.
+
+    Attributes
+    ----------
+    value : mpf
+        The threshold.
+    unknown : dict
+        What the equation was solved for (theta/tau, tau, ...).
+    error_estimate : float
+        Relative change of the value under more working digits.
+    """
+
+    value: Any
+    unknown: dict[str, Any]
+    error_estimate: float
+
+
+def _agree(solve: Any, digits: int, guards: tuple[int, ...] = (15, 60, 200)) -> Threshold:
+    """Solve at two working precisions; raise the guard digits until they agree."""
+    for guard in guards:
+        (coarse, _), (fine, unknown) = solve(digits + guard), solve(digits + 2 * guard)
+        scale = abs(fine) or 1
+        change = abs(fine - coarse) / scale
+        if change < type(fine)(10) ** (-digits):
+            return Threshold(fine, unknown, float(change))
+    raise ArithmeticError(f"{digits} digits of the threshold were not reached")
+
+
+def perfect_recovery(rank_fraction: sp.Expr, digits: int = 15) -> Threshold:
+    """alpha above which R = 0 at Delta = 0, lam -> 0+ (THEORY.md section 5).
+
+    Parameters
+    ----------
+    rank_fraction : sympy.Expr
+        Rank of S0 over d; nothing else of the target matters.
+    """
+
+    def solve(working: int) -> tuple[Any, dict[str, Any]]:
+        least = SmallNoiseLimit(rank_fraction, context(working)).least_risk()
+        return least["risk"] / 2, {"t": least["cut"]}
+
+    return _agree(solve, digits)
+
+
+@lru_cache(maxsize=1)
+def _interpolation_expression() -> sp.Expr:
+    moments = {
+        CutMoment(1, 2, s.tau2, s.theta).subs(s.theta, 0): sp.Symbol("I2"),
+        CutMoment(2, 1, s.tau2, s.theta).subs(s.theta, 0): sp.Symbol("psi"),
+    }
+    return interpolation_residual().subs(moments)
+
+
+def interpolation(target: Target, noise: sp.Expr, digits: int = 15) -> Threshold:
+    """alpha below which the training loss vanishes at lam -> 0+ (THEORY.md section 5)."""
+    if noise == 0 or target.Q0 == 0:
+        # tau -> 0 (or, with no signal, tau -> oo: the same limit, since only the ratio counts).
+        def limit(working: int) -> tuple[Any, dict[str, Any]]:
+            values = SmallNoiseLimit(target.rank_fraction, context(working)).unpenalised()
+            return values["psi"] / 2, {}
+
+        return _agree(limit, digits)
+    seed = _interpolation_seed(target, noise)
+
+    def solve(working: int) -> tuple[Any, dict[str, Any]]:
+        ctx = context(working)
+        law = mp_law(target, ctx)
+        arguments = (s.tau2, s.Delta, s.Q0, *sp.symbols("I2 psi"))
+        residual = compile_function(
+            "interpolation", arguments, {"residual": _interpolation_expression()}, "mpmath", ctx
+        )
+        delta, guess = evaluate(noise, ctx), seed[1]
+
+        def at(tau2: Any) -> tuple[Any, Any]:
+            nonlocal guess
+            nu = MPConvolution(law, tau2, ctx)
+            guess = nu.preimage(ctx.mpf(0), guess)
+            moments = nu.cut_at(guess, ctx.mpf(0))
+            return residual(tau2, delta, law.Q0, moments.I2, moments.psi)[0], moments.psi
+
+        start = ctx.mpf(seed[0])
+        tau2 = ctx.findroot(lambda t: at(t)[0], (start, start * (1 + ctx.mpf(10) ** -10)))
+        return at(tau2)[1] / 2, {"tau": ctx.sqrt(tau2)}
+
+    return _agree(solve, digits)
+
+
+def _interpolation_seed(target: Target, noise: sp.Expr) -> tuple[float, complex]:
+    law, delta = float_law(target), float(noise)
+
+    def residual(log_tau2: float) -> float:
+        tau2 = float(np.exp(log_tau2))
+        moments = FreeConvolution(law, tau2).cut(0.0)
+        # I2 = Q0 + tau2 - below2 at theta = 0, without cancellation at small tau.
+        return 2 * tau2 * (1 - moments.psi) - 2 * moments.below2 - delta
+
+    low = high = float(np.log(law.Q0 + delta))
+    while residual(high) < 0:
+        high += 1
+    while residual(low) > 0:
+        low -= 1
+    tau2 = float(np.exp(brentq(residual, low, high, xtol=1e-12)))
+    return tau2, FreeConvolution(law, tau2).preimage(0.0)
+
+
+def collapse(target: Target, noise: sp.Expr, alpha: sp.Expr, digits: int = 15) -> Threshold:
+    """Penalty lam at and above which S = 0 for these alpha and Delta."""
+    x = sp.Symbol("edge")
+    lam, tau2 = collapse_penalty(x)
+
+    def solve(working: int) -> tuple[Any, dict[str, Any]]:
+        ctx = context(working)
+        law = mp_law(target, ctx)
+        values = (evaluate(alpha, ctx), evaluate(noise, ctx), law.Q0)
+        width = compile_function("width", (s.alpha, s.Delta, s.Q0), {"tau2": tau2}, "mpmath", ctx)(*values)[0]
+        if width == 0:
+            return ctx.mpf(0), {"edge": ctx.mpf(0)}
+        nu = MPConvolution(law, width, ctx)
+        rough = FreeConvolution(float_law(target), float(width)).top_preimage()
+        point = ctx.mpf(rough)
+        root = ctx.findroot(
+            lambda u: nu.map(ctx.mpc(u, 0))[1].real, (point, point + ctx.sqrt(width) * ctx.mpf(10) ** -9)
+        )
+        edge = nu.map(ctx.mpc(root, 0))[0].real
+        penalty = compile_function("collapse", (s.alpha, x), {"lam": lam}, "mpmath", ctx)
+        return penalty(values[0], edge)[0], {"edge": edge}
+
+    return _agree(solve, digits)
