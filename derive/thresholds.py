@@ -16,6 +16,7 @@ from derive.spectra import LAW_PRIMITIVES, CutMoment, atom_primitive, cut_primit
 
 __all__ = [
     "SmallNoise",
+    "bulk_moment",
     "collapse_penalty",
     "interpolation_residual",
     "small_noise",
@@ -48,7 +49,7 @@ class SmallNoise:
     stationarity: sp.Expr
 
 
-def _bulk_moment(j: int, k: int, beta: sp.Expr) -> sp.Expr:
+def bulk_moment(j: int, k: int, beta: sp.Expr) -> sp.Expr:
     """Cut moment of one atom of mass beta at zero, in units tau = 1, at w_c = sqrt(beta) e^(i phi)."""
     atom = dict(zip(sp.symbols("s weight first second"), (0, beta, 0, 0), strict=True))
     primitive = cut_primitive(j, k)
@@ -81,7 +82,7 @@ def small_noise() -> SmallNoise:
     """
     beta = sp.Symbol("beta", positive=True)
     cut = 2 * sp.sqrt(beta) * sp.cos(phi)
-    bulk = {jk: _bulk_moment(*jk, beta) for jk in ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1))}
+    bulk = {jk: bulk_moment(*jk, beta) for jk in ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1))}
     parts = _compose(cut, beta, bulk)
 
     def finish(expression: sp.Expr) -> sp.Expr:
