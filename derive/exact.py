@@ -33,7 +33,9 @@ def exact(value: "sp.Expr | Fraction | int | float | str", name: str = "value") 
         return sp.sympify(value)
     text = str(value).strip()
     try:
-        if len(text) > 10_000:
+        # 1e999999999 would be a number of a thousand million digits.
+        exponent = text.lower().partition("e")[2]
+        if len(text) > 10_000 or (exponent and abs(int(exponent)) > 5_000):
             raise ValueError
         fraction = Fraction(text)
     except (ValueError, ZeroDivisionError):

@@ -89,7 +89,7 @@ def compile_function(
     scope: dict[str, Any] = {"__builtins__": builtins}
     scope.update({word: getattr(namespace, word) for word in words if hasattr(namespace, word)})
     exec(code, scope)
-    return scope[name]  # type: ignore[no-any-return]
+    return scope[name]
 
 
 def latex(expression: sp.Basic) -> str:

@@ -5,12 +5,15 @@ from typing import Any
 
 import sympy as sp
 
+from derive import symbols as s
 from derive.channels import CHANNELS
 from derive.exact import ProblemError, exact
 from derive.penalties import PENALTIES
 from derive.targets import MarchenkoPastur, Target
 
 __all__ = ["Problem"]
+
+_SYMBOLIC = MarchenkoPastur(sp.Symbol("kappa0", positive=True))
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,10 @@ class Problem:
         A number outside its range, or an unknown name; numbers are read by `derive.exact`.
     """
 
-    target: Target = MarchenkoPastur(sp.Symbol("kappa0", positive=True))
-    alpha: sp.Expr = sp.Symbol("alpha", positive=True)
-    lam: sp.Expr = sp.Symbol("lam", positive=True)
-    noise: sp.Expr = sp.Symbol("Delta", nonnegative=True)
+    target: Target = _SYMBOLIC
+    alpha: sp.Expr = s.alpha
+    lam: sp.Expr = s.lam
+    noise: sp.Expr = s.Delta
     task: str = "linear"
     penalty: str = "nuclear"
     width: int | None = None

@@ -11,11 +11,20 @@ import sympy as sp
 
 from derive import symbols as s
 from derive.model import Problem
+from derive.penalties import PENALTIES, denoiser
 from derive.potential import potential_steps
-from derive.spectra import CutMoment, free_moments, in_cut_moments
+from derive.spectra import SpectralIntegral, free_moments, in_cut_moments
 from derive.steps import Step
 
-__all__ = ["ClosedForm", "Reduced", "direct_solution", "reduced_system", "saddle_equations", "saddle_steps"]
+__all__ = [
+    "ClosedForm",
+    "Reduced",
+    "definitions",
+    "direct_solution",
+    "reduced_system",
+    "saddle_equations",
+    "saddle_steps",
+]
 
 # Each derivative of the potential is linear in the partner of its variable: Legendre duality.
 _LEGENDRE = -s.A * s.q / 2 + s.M * s.m + s.C * s.V
@@ -41,6 +50,26 @@ def saddle_equations(task: str, penalty: str) -> dict[sp.Symbol, sp.Expr]:
         solved = sp.expand(unknown - sp.diff(e, partner) / coefficient)
         equations[unknown] = sp.factor(free_moments(solved, s.mean, s.Q0))
     return equations
+
+
+@cache
+def definitions(task: str, penalty: str) -> dict[str, sp.Expr]:
+    """Every reported quantity before elimination, in the six variables and functionals of nu."""
+    eqs = saddle_equations(task, penalty)
+    F = denoiser(PENALTIES[penalty])
+    support = PENALTIES[penalty].power(s.x - s.lam, 0)
+    return {
+        **{str(v): eqs[v] for v in (s.q, s.m, s.V)},
+        **{str(v): v for v in (s.A, s.M, s.C)},
+        # The double integral of the unconstrained denoiser's numerator, 2 A V at the saddle.
+        "psi": 2 * s.A * eqs[s.V],
+        "excess_risk": s.Q0 - 2 * s.m + s.q,
+        "train_loss": _result(task, penalty, "train loss"),
+        "test_loss": _result(task, penalty, "test loss"),
+        "energy": _result(task, penalty, "potential"),
+        "trace": SpectralIntegral(F, s.M, s.C),
+        "rank_fraction": SpectralIntegral(support, s.M, s.C),
+    }
 
 
 @dataclass(frozen=True)
@@ -91,28 +120,14 @@ def reduced_system(task: str) -> Reduced:
     # The channel's A contains V, and V contains A: a linear equation once 1/A is cleared.
     clearing = sp.numer(sp.together(s.A - eqs[s.A].subs(s.V, scaled[s.V])))
     A = next(root for root in sp.solve(clearing, s.A) if root != 0)
-    psi = CutMoment(2, 1, s.tau2, s.theta)
 
-    def at_solution(name: str) -> sp.Expr:
-        inserted = scale(_result(task, "nuclear", name)).subs(scaled)
-        return sp.factor(sp.cancel(sp.together(inserted)).subs(s.A, A))
+    def at_solution(expression: sp.Expr) -> sp.Expr:
+        inserted = sp.cancel(sp.together(scale(expression).subs(scaled)))
+        return sp.factor(inserted.subs(s.A, A))
 
-    risk = sp.expand(s.Q0 - 2 * scaled[s.m] + scaled[s.q])
-    outputs = {
-        "q": scaled[s.q],
-        "m": scaled[s.m],
-        "V": scaled[s.V].subs(s.A, A),
-        "A": A,
-        "M": A,
-        "C": s.tau2 * A**2,
-        "psi": CutMoment(2, 1, s.tau2, s.theta),
-        "excess_risk": risk,
-        "train_loss": at_solution("train loss"),
-        "test_loss": at_solution("test loss"),
-        "energy": at_solution("potential"),
-        "trace": CutMoment(1, 1, s.tau2, s.theta),
-        "rank_fraction": CutMoment(1, 0, s.tau2, s.theta),
-    }
+    outputs = {name: at_solution(value) for name, value in definitions(task, "nuclear").items()}
+    for name in ("m", "excess_risk"):
+        outputs[name] = sp.expand(outputs[name])
     # tau2 = C/M^2 with the channel's C, in which V goes the way of A.
     channel = sp.cancel(scale(eqs[s.C]).subs(s.V, scaled[s.V]) / s.A**2).subs(scaled)
     width = sp.expand(s.tau2 - sp.cancel(channel.subs(s.A, A)))
@@ -219,7 +234,10 @@ def _nuclear_steps(task: str) -> list[Step]:
             "insert C, q and m, written for S = (S0 + tau G - theta)_+",
             sp.Eq(system.width, 0),
         ),
-        *(_output_step(name, value) for name, value in system.outputs.items()),
+        *(
+            _output_step(name, definitions(task, "nuclear")[name], value)
+            for name, value in system.outputs.items()
+        ),
     ]
 
 
@@ -228,9 +246,16 @@ def _frobenius_steps(task: str) -> list[Step]:
     return [
         Step("scale", sp.Eq(sp.Symbol("scale"), s.A + s.lam), "solve", form.scale),
         Step("shrink", sp.Eq(sp.Symbol("shrink"), s.M / (s.A + s.lam)), "insert A", form.shrink),
-        *(_output_step(name, value) for name, value in form.outputs.items()),
+        *(
+            _output_step(name, _frobenius_definition(task, name), value)
+            for name, value in form.outputs.items()
+        ),
     ]
 
 
-def _output_step(name: str, value: sp.Expr) -> Step:
-    return Step(name, sp.Symbol(name), "insert the solution", sp.Eq(sp.Symbol(name), value))
+def _frobenius_definition(task: str, name: str) -> sp.Expr:
+    return sp.sqrt(s.C) / s.M if name == "tau" else definitions(task, "frobenius")[name]
+
+
+def _output_step(name: str, definition: sp.Expr, value: sp.Expr) -> Step:
+    return Step(name, definition, "insert the solution", sp.Eq(sp.Symbol(name), value))

@@ -29,7 +29,7 @@ class LimitLaw:
 
 
 def _noise_bulk() -> tuple[sp.Expr, sp.Expr]:
-    """psi and R/tau2 of S0 = 0 with the cut at theta = 2 tau cos(phi)."""
+    """Psi and R/tau2 of S0 = 0 with the cut at theta = 2 tau cos(phi)."""
     return tuple(sp.expand(bulk_moment(*jk, sp.Integer(1))) for jk in ((2, 1), (1, 2)))
 
 

@@ -18,9 +18,9 @@ from derive import symbols as s
 
 __all__ = [
     "CUT_MOMENTS",
+    "LAW_PRIMITIVES",
     "CutMoment",
     "EdgeTerm",
-    "LAW_PRIMITIVES",
     "PositivePart",
     "SpectralIntegral",
     "SpectralPair",
@@ -39,7 +39,7 @@ class PositivePart(sp.Function):
     nargs = 2
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """k (y)_+^(k-1)."""
+        """K (y)_+^(k-1)."""
         y, k = self.args
         if argindex != 1 or not k.is_positive:
             raise sp.core.function.ArgumentIndexError(self, argindex)
@@ -71,7 +71,9 @@ class _Functional(sp.Expr):
     @property
     def free_symbols(self) -> set[sp.Symbol]:
         """Everything but the bound eigenvalue."""
-        return self.integrand.free_symbols - {s.x} | self.args[1].free_symbols | self.args[2].free_symbols
+        return (
+            self.integrand.free_symbols - {s.x} | self.args[1].free_symbols | self.args[2].free_symbols
+        )
 
 
 class SpectralIntegral(_Functional):
@@ -158,9 +160,7 @@ class CutMoment(sp.Function):
 
     def _sympystr(self, printer: Any) -> str:
         j, k = self.args[:2]
-        return {(1, 0): "mass", (1, 1): "I1", (1, 2): "I2", (2, 1): "psi"}.get(
-            (int(j), int(k)), f"[{j},{k}]"
-        )
+        return CUT_MOMENTS[int(j), int(k)]
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
         j, k = self.args[:2]
@@ -168,8 +168,15 @@ class CutMoment(sp.Function):
         return text if exp is None else rf"{text}^{{{exp}}}"
 
 
-# All that the solver and its Jacobian need, from the hierarchy above.
-CUT_MOMENTS = ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 0))
+# All that the solver and its Jacobian need, from the hierarchy above, by name.
+CUT_MOMENTS = {
+    (1, 0): "mass",
+    (1, 1): "I1",
+    (1, 2): "I2",
+    (2, 0): "hilbert",
+    (2, 1): "psi",
+    (3, 0): "cube",
+}
 
 
 def free_moments(expression: sp.Expr, mean: sp.Expr, Q0: sp.Expr) -> sp.Expr:
@@ -282,7 +289,7 @@ def marchenko_pastur_primitive(a: int, b: int, kappa0: sp.Expr) -> sp.Expr:
     integrand = sp.apart(sp.together(of_g**a * g**b * sp.diff(of_g, g)), g)
     total = sp.Integer(0)
     for term in sp.Add.make_args(integrand):
-        numerator, denominator = sp.fraction(sp.factor(term))
+        denominator = sp.denom(sp.factor(term))
         if not denominator.has(g):
             total += sp.integrate(term, g)
             continue

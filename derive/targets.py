@@ -112,7 +112,7 @@ class PowerLaw:
     name: ClassVar[str] = "power-law"
     gamma: sp.Expr
     d: int
-    cutoff: int = 0
+    cutoff: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gamma", exact(self.gamma, "gamma"))
@@ -120,8 +120,7 @@ class PowerLaw:
             raise ProblemError(f"gamma must exceed 1/2, not {self.gamma}: the target has no norm")
         if not 1 <= self.d <= _MAX_MODES:
             raise ProblemError(f"d must lie in 1..{_MAX_MODES}, not {self.d}")
-        object.__setattr__(self, "cutoff", self.cutoff or self.d)
-        if not 1 <= self.cutoff <= self.d:
+        if self.cutoff is not None and not 1 <= self.cutoff <= self.d:
             raise ProblemError(f"cutoff must lie in 1..d = {self.d}, not {self.cutoff}")
 
     @property
@@ -132,7 +131,12 @@ class PowerLaw:
     @property
     def rank_fraction(self) -> sp.Expr:
         """Share of nonzero eigenvalues."""
-        return sp.Rational(self.cutoff, self.d)
+        return sp.Rational(self.modes, self.d)
+
+    @property
+    def modes(self) -> int:
+        """Number of nonzero eigenvalues."""
+        return self.d if self.cutoff is None else self.cutoff
 
     @property
     def dimension(self) -> int | None:

@@ -98,9 +98,7 @@ def small_noise_above_bulk() -> SmallNoise:
     return SmallNoise(*map(sp.expand, _compose(t, 1 - kappa0, zero)))
 
 
-def _compose(
-    cut: sp.Expr, beta: sp.Expr, bulk: dict[tuple[int, int], sp.Expr]
-) -> tuple[sp.Expr, ...]:
+def _compose(cut: sp.Expr, beta: sp.Expr, bulk: dict[tuple[int, int], sp.Expr]) -> tuple[sp.Expr, ...]:
     mass, psi = 1 - beta + bulk[1, 0], 1 - beta**2 + bulk[2, 1]
     below = beta**2 - (bulk[1, 2] + 2 * cut * bulk[1, 1] + cut**2 * bulk[1, 0])
     risk = below - 1 + cut**2 * mass + 2 * psi

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from derive.spectra import CUT_MOMENTS
 from numerics.laws import AtomicLaw, ClosedLaw
 
 __all__ = ["CutValues", "FreeConvolution"]
@@ -110,7 +111,9 @@ class FreeConvolution:
         low = 1e-13 * self.tau
         if excess(low) <= 0:
             return 0.0
-        return float(brentq(excess, low, self.tau * 1.0000001, xtol=1e-16 * self.tau, rtol=1e-14, maxiter=300))
+        return float(
+            brentq(excess, low, self.tau * 1.0000001, xtol=1e-16 * self.tau, rtol=1e-14, maxiter=300)
+        )
 
     def _bracketed(self, x: float) -> complex:
         """Invert u -> Re z(u + i v(u)), which increases (Biane 1997, Lemma 5 and Theorem 3)."""
@@ -231,14 +234,14 @@ class FreeConvolution:
         zs, gs, dz = self._contour(w, right=True)
         shifted = zs - theta
         measure = -dz / np.pi
-        moments = [
-            float(np.sum((measure * gs**j * shifted**k).imag))
-            for j, k in ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 0))
-        ]
+        moments = {
+            name: float(np.sum((measure * gs**j * shifted**k).imag))
+            for (j, k), name in CUT_MOMENTS.items()
+        }
         zs, gs, dz = self._contour(w, right=False)
         below2 = float(np.sum((dz / np.pi * gs * zs**2).imag))
         edge = (c - theta) * (-G.imag) ** 3 / np.pi
-        return CutValues(*moments, below2, edge, w)
+        return CutValues(**moments, below2=below2, edge=edge, point=w)
 
     def _contour(
         self, w: complex, right: bool

@@ -33,9 +33,7 @@ def _functions(task: str, ctx: MPContext) -> tuple[Any, Any, Any]:
 
 def best_penalty(problem: Problem) -> sp.Expr:
     """The penalty of least risk, exactly."""
-    return direct_solution(problem.task).best_lam.subs(
-        {s.Delta: problem.noise, s.Q0: problem.target.Q0}
-    )
+    return direct_solution(problem.task).best_lam.subs({s.Delta: problem.noise, s.Q0: problem.target.Q0})
 
 
 def solve_direct(problem: Problem, digits: int) -> Solution:
@@ -68,11 +66,17 @@ def _values(problem: Problem, digits: int) -> dict[str, Any]:
     (scale,) = scale_of(*parameters)
     (shrink,) = shrink_of(*parameters, scale)
     if 2 * numbers[0] == shrink**2:
-        raise NotConverged(problem, float("inf"), "the risk diverges at this alpha; move off alpha = 1/2")
+        raise NotConverged(
+            problem, float("inf"), "the risk diverges at this alpha; move off alpha = 1/2"
+        )
     interpolating = scale == 0
     names = direct_solution(problem.task).outputs
     found = dict(
-        zip(names, outputs_of(*parameters, scale if not interpolating else ctx.mpf(1), shrink), strict=True)
+        zip(
+            names,
+            outputs_of(*parameters, scale if not interpolating else ctx.mpf(1), shrink),
+            strict=True,
+        )
     )
     if interpolating:
         found |= {"V": ctx.inf, "A": ctx.mpf(0), "M": ctx.mpf(0), "C": ctx.mpf(0)}

@@ -13,18 +13,10 @@ import sympy as sp
 from derive import symbols as s
 from derive.generate import compile_function
 from derive.saddle import reduced_system
-from derive.spectra import CutMoment, EdgeTerm
+from derive.spectra import CUT_MOMENTS, CutMoment, EdgeTerm
 
-__all__ = ["CLOSINGS", "Equations", "MOMENT_NAMES", "equations"]
+__all__ = ["CLOSINGS", "Equations", "equations"]
 
-MOMENT_NAMES = {
-    (1, 0): "mass",
-    (1, 1): "I1",
-    (1, 2): "I2",
-    (2, 0): "hilbert",
-    (2, 1): "psi",
-    (3, 0): "cube",
-}
 _BELOW2, _EDGE = sp.symbols("below2 edge", real=True)
 _ARGUMENTS = (
     s.tau2,
@@ -33,7 +25,7 @@ _ARGUMENTS = (
     s.lam,
     s.Delta,
     s.Q0,
-    *sp.symbols(tuple(MOMENT_NAMES.values()), real=True),
+    *sp.symbols(tuple(CUT_MOMENTS.values()), real=True),
     _BELOW2,
     _EDGE,
 )
@@ -48,7 +40,7 @@ def _numbers(expression: sp.Expr) -> sp.Expr:
     """Cut moments become arguments; I2 gives way to the moment below the cut, which keeps digits."""
     values = {
         CutMoment(j, k, s.tau2, s.theta): sp.Symbol(name, real=True)
-        for (j, k), name in MOMENT_NAMES.items()
+        for (j, k), name in CUT_MOMENTS.items()
     }
     return expression.subs(values).subs(EdgeTerm(s.tau2, s.theta), _EDGE)
 

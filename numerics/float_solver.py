@@ -152,7 +152,7 @@ class FloatSolver:
         return state
 
     def near_collapse(self, closing: str, top: float) -> State:
-        """tau of the collapsed solution with psi just under 2 alpha: few samples, small lam."""
+        """Tau of the collapsed solution with psi just under 2 alpha: few samples, small lam."""
         tau2 = (self.Q0 + self.noise / 2) / (2 * self.alpha)
         tau = tau2**0.5
 

@@ -141,7 +141,7 @@ class MPAtomicLaw:
     def __init__(self, values: Sequence[Any], weights: Sequence[Any], ctx: MPContext) -> None:
         if len(values) > _MAX_MP_ATOMS:
             raise ProblemError(
-                f"more than {_MAX_MP_ATOMS} distinct eigenvalues are only solved in float64; leave --digits out"
+                f"more than {_MAX_MP_ATOMS} distinct eigenvalues are solved in float64 only"
             )
         self.ctx = ctx
         self.pairs = sorted(zip(values, weights, strict=True))
@@ -184,18 +184,16 @@ class MPAtomicLaw:
 def target_atoms(target: Atoms | PowerLaw, ctx: MPContext) -> tuple[list[Any], list[Any]]:
     """Eigenvalues and weights of a discrete target at the precision of ``ctx``."""
     if isinstance(target, Atoms):
-        pairs = zip(target.values, target.weights, strict=True)
-        values, weights = zip(*((evaluate(v, ctx), evaluate(p, ctx)) for v, p in pairs), strict=True)
-        return list(values), list(weights)
+        return [evaluate(v, ctx) for v in target.values], [evaluate(p, ctx) for p in target.weights]
     index = sp.Symbol("i", positive=True)
     profile = compile_function("mode", (index,), {"mode": target.profile(index)}, "mpmath", ctx)
-    raw = [profile(ctx.mpf(i))[0] for i in range(1, target.cutoff + 1)]
+    raw = [profile(ctx.mpf(i))[0] for i in range(1, target.modes + 1)]
     scale = ctx.sqrt(target.d / ctx.fsum(v * v for v in raw))
     values = [scale * v for v in raw]
     weights = [ctx.mpf(1) / target.d] * len(values)
-    if target.cutoff < target.d:
+    if target.modes < target.d:
         values.append(ctx.mpf(0))
-        weights.append(ctx.mpf(target.d - target.cutoff) / target.d)
+        weights.append(ctx.mpf(target.d - target.modes) / target.d)
     return values, weights
 
 

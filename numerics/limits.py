@@ -37,7 +37,12 @@ def collapsed(problem: Problem, digits: int) -> Solution:
     theta = sp.solve(system.shrinkage.subs(zero), s.theta)[0]
     outputs = {k: e.subs(zero).subs({s.tau2: tau2, s.theta: theta}) for k, e in system.outputs.items()}
     outputs |= {"tau": sp.sqrt(tau2), "theta": theta}
-    numbers = {s.alpha: problem.alpha, s.lam: problem.lam, s.Delta: problem.noise, s.Q0: problem.target.Q0}
+    numbers = {
+        s.alpha: problem.alpha,
+        s.lam: problem.lam,
+        s.Delta: problem.noise,
+        s.Q0: problem.target.Q0,
+    }
     values = {k: evaluate(e.subs(numbers), ctx) for k, e in outputs.items()}
     return Solution(problem, plain(values, digits), 0.0, floor(digits), digits, "collapsed")
 

@@ -22,7 +22,7 @@ _ARGUMENTS = (w, g, s.tau2, s.theta, *(law_symbol(*ab) for ab in LAW_PRIMITIVES)
 
 @lru_cache(maxsize=1)
 def _primitives() -> dict[str, sp.Expr]:
-    return {f"moment{j}{k}": cut_primitive(j, k) for j, k in CUT_MOMENTS}
+    return {name: cut_primitive(j, k) for (j, k), name in CUT_MOMENTS.items()}
 
 
 class MPConvolution:
@@ -72,12 +72,13 @@ class MPConvolution:
 
     def mass_above(self, point: Any, G: Any) -> Any:
         """Mass above the cut."""
-        return self._all(point, G, self.ctx.mpf(0))[CUT_MOMENTS.index((1, 0))]
+        return self._all(point, G, self.ctx.mpf(0))["mass"]
 
-    def _all(self, point: Any, G: Any, theta: Any) -> list[Any]:
+    def _all(self, point: Any, G: Any, theta: Any) -> dict[str, Any]:
         values = self.law.primitives(point, G).values()
         found = self._moments(point, G, self.tau2, theta, *values)
-        return [value.imag / self.ctx.pi for value in found]
+        parts = (value.imag / self.ctx.pi for value in found)
+        return dict(zip(CUT_MOMENTS.values(), parts, strict=True))
 
     def cut_at(self, point: Any, theta: Any) -> CutValues:
         """All cut moments at the cut with this preimage."""
@@ -85,13 +86,14 @@ class MPConvolution:
         z, _, G = self.map(point)
         total = law.Q0 + self.tau2
         if point.imag == 0 and point.real > law.support[-1][1]:
-            return CutValues(*[ctx.mpf(0)] * 6, total, ctx.mpf(0), point)
+            nothing = dict.fromkeys(CUT_MOMENTS.values(), ctx.mpf(0))
+            return CutValues(**nothing, below2=total, edge=ctx.mpf(0), point=point)
         if point.imag == 0 and point.real < law.support[0][0]:
             I1 = law.mean - theta
             one, zero = ctx.mpf(1), ctx.mpf(0)
             I2 = total - 2 * theta * law.mean + theta**2
             return CutValues(one, I1, I2, zero, one, zero, zero, zero, point)
-        mass, I1, I2, hilbert, psi, cube = self._all(point, G, theta)
-        below2 = total - (I2 + 2 * theta * I1 + theta**2 * mass)
+        at = self._all(point, G, theta)
+        below2 = total - (at["I2"] + 2 * theta * at["I1"] + theta**2 * at["mass"])
         edge = (z.real - theta) * (-G.imag) ** 3 / ctx.pi
-        return CutValues(mass, I1, I2, hilbert, psi, cube, below2, edge, point)
+        return CutValues(**at, below2=below2, edge=edge, point=point)

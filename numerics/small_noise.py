@@ -49,7 +49,7 @@ class SmallNoiseLimit:
         return self.above(self.ctx.mpf(0)) if self.kappa0 == 1 else self.inside(self.ctx.pi / 2)
 
     def _least_angle(self) -> Any:
-        """phi of least risk: stationarity is positive at phi -> 0 and negative at pi/2."""
+        """Phi of least risk: stationarity is positive at phi -> 0 and negative at pi/2."""
         ctx = self.ctx
 
         def slope(phi: Any) -> Any:

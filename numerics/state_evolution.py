@@ -23,6 +23,7 @@ from numerics.solution import NotConverged, Solution
 __all__ = ["solve", "solve_optimal"]
 
 FLOAT_DIGITS = 15
+_RANGE = (sp.Rational(1, 10**60), sp.Integer(10) ** 60)  # float64 squares stay finite
 _WORTHLESS = 1e-3  # relative error above which a float64 solution is not returned
 
 
@@ -105,8 +106,11 @@ def _as_rational(value: Any, digits: int) -> sp.Rational:
 
 def _check_numbers(problem: Problem) -> None:
     for name in ("alpha", "lam", "noise"):
-        if getattr(problem, name).free_symbols:
-            raise ProblemError(f"{name} needs a number to be solved for, not {getattr(problem, name)}")
+        value = getattr(problem, name)
+        if value.free_symbols:
+            raise ProblemError(f"{name} needs a number to be solved for, not {value}")
+        if value != 0 and not _RANGE[0] < value < _RANGE[1]:
+            raise ProblemError(f"{name} = {float(value):.3g} is out of the range 1e-60..1e60")
     if problem.target.Q0.free_symbols:
         raise ProblemError(f"the target needs numbers to be solved for, not {problem.target}")
 
@@ -127,7 +131,7 @@ def _as_state(solver: FloatSolver, start: Solution | None) -> State | None:
 
 
 def _ridgeless(solver: FloatSolver, guess: State | None, top: float) -> tuple[State, str]:
-    """lam -> 0+: nothing is shrunk above the interpolation threshold, A = 0 below it."""
+    """Lam -> 0+: nothing is shrunk above the interpolation threshold, A = 0 below it."""
     state = solver.on_ray(0.0, "unpenalised")
     if state is not None and 2 * solver.alpha - state.moments.psi > 1e-10 * solver.alpha:
         return solver.polish(state), "unpenalised"
@@ -142,5 +146,7 @@ def _finish(solver: FloatSolver, state: State, phase: str, digits: int) -> Solut
     if digits <= FLOAT_DIGITS:
         error = relative_error(solver, state, values)
         if not error < _WORTHLESS:
-            raise NotConverged(problem, residual, f"the relative error is {error:.0e}; ask for more digits")
+            raise NotConverged(
+                problem, residual, f"the relative error is {error:.0e}; ask for more digits"
+            )
     return Solution(problem, values, residual, error, digits, phase, state.moments.point)

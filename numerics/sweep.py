@@ -47,13 +47,17 @@ class Ledger:
                     raise ProblemError(f"{path} is not a store of results (line {number})") from None
                 path.write_text("".join(f"{good}\n" for good in lines[:-1]), encoding="utf-8")
 
+    def add(self, key: str, row: dict[str, Any]) -> None:
+        """Store a finished row at once."""
+        self.rows[key] = row
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": key, "row": row}) + "\n")
+
     def get(self, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The row under ``key``, computed and stored if it is not there yet."""
         if key not in self.rows:
-            self.rows[key] = compute()
-            if self.path is not None:
-                with self.path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"key": key, "row": self.rows[key]}) + "\n")
+            self.add(key, compute())
         return self.rows[key]
 
 
@@ -69,7 +73,9 @@ def grid(text: str, name: str) -> list[sp.Expr]:
         return [exact(part, name) for part in text.split(",")]
     parts = text.split(":")
     if len(parts) not in (3, 4) or not parts[2].isdigit() or parts[3:] not in ([], ["log"]):
-        raise ProblemError(f"{name} range must read start:stop:count or start:stop:count:log, not {text!r}")
+        raise ProblemError(
+            f"{name} range must read start:stop:count or start:stop:count:log, not {text!r}"
+        )
     start, stop, count = exact(parts[0], name), exact(parts[1], name), int(parts[2])
     if not 2 <= count <= 100_000:
         raise ProblemError(f"{name} range needs 2 to 100000 points, not {count}")
@@ -106,18 +112,22 @@ def curve(
     alphas = list(alphas)
     for lam in [None] if lams is None else list(lams):
         previous: Solution | None = None
-
-        def compute(point: Problem, optimal: bool) -> dict[str, Any]:
-            nonlocal previous
-            try:
-                found = solve_optimal(point, digits) if optimal else solve(point, digits, previous)
-            except NotConverged as failure:
-                return {"lam": str(point.lam), "failure": str(failure)}
-            previous = found
-            return found.to_dict()
-
         for alpha in alphas:
             point = problem.at(alpha=alpha, lam=0 if lam is None else lam)
             key = f"{point.describe()} lam={'optimal' if lam is None else lam} digits={digits}"
-            row = ledger.get(key, lambda p=point, o=lam is None: compute(p, o))
+            row = ledger.rows.get(key)
+            if row is None:
+                previous, row = _solved(point, lam is None, digits, previous)
+                ledger.add(key, row)
             yield {"alpha": float(alpha) if digits <= 15 else str(sp.N(alpha, digits))} | row
+
+
+def _solved(
+    point: Problem, optimal: bool, digits: int, previous: Solution | None
+) -> tuple[Solution | None, dict[str, Any]]:
+    """Solve one point; a failure is a row as well, and the next point starts afresh."""
+    try:
+        found = solve_optimal(point, digits) if optimal else solve(point, digits, previous)
+    except NotConverged as failure:
+        return None, {"lam": "optimal" if optimal else float(point.lam), "failure": str(failure)}
+    return found, found.to_dict()

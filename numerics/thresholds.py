@@ -53,7 +53,7 @@ def _agree(solve: Any, digits: int, guards: tuple[int, ...] = (15, 60, 200)) -> 
 
 
 def perfect_recovery(rank_fraction: sp.Expr, digits: int = 15) -> Threshold:
-    """alpha above which R = 0 at Delta = 0, lam -> 0+ (THEORY.md section 5).
+    """Alpha above which R = 0 at Delta = 0, lam -> 0+ (THEORY.md section 5).
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _interpolation_expression() -> sp.Expr:
 
 
 def interpolation(target: Target, noise: sp.Expr, digits: int = 15) -> Threshold:
-    """alpha below which the training loss vanishes at lam -> 0+ (THEORY.md section 5)."""
+    """Alpha below which the training loss vanishes at lam -> 0+ (THEORY.md section 5)."""
     if noise == 0 or target.Q0 == 0:
         # tau -> 0 (or, with no signal, tau -> oo: the same limit, since only the ratio counts).
         def limit(working: int) -> tuple[Any, dict[str, Any]]:
@@ -138,7 +138,9 @@ def collapse(target: Target, noise: sp.Expr, alpha: sp.Expr, digits: int = 15) -
         ctx = context(working)
         law = mp_law(target, ctx)
         values = (evaluate(alpha, ctx), evaluate(noise, ctx), law.Q0)
-        width = compile_function("width", (s.alpha, s.Delta, s.Q0), {"tau2": tau2}, "mpmath", ctx)(*values)[0]
+        width = compile_function("width", (s.alpha, s.Delta, s.Q0), {"tau2": tau2}, "mpmath", ctx)(
+            *values
+        )[0]
         if width == 0:
             return ctx.mpf(0), {"edge": ctx.mpf(0)}
         nu = MPConvolution(law, width, ctx)

@@ -49,7 +49,7 @@ class Sample:
 
 
 def sample_size(problem: Problem, d: int) -> int:
-    """n = alpha d^2, rounded.
+    """N = alpha d^2, rounded.
 
     Raises
     ------
@@ -100,7 +100,9 @@ def draw_sample(
     d = S0.shape[0]
     if sensing == "gaussian":
         if 16 * n * d * d > _MAX_BYTES:
-            raise ProblemError(f"{n} Gaussian sensing matrices of size {d} do not fit in memory; lower d")
+            raise ProblemError(
+                f"{n} Gaussian sensing matrices of size {d} do not fit in memory; lower d"
+            )
         Z = torch.randn(n, d, d, generator=generator, dtype=torch.float64)
         design = (Z + Z.transpose(1, 2)) / 2**0.5
     else:

@@ -158,7 +158,7 @@ def _lbfgs(objective: Callable[[], torch.Tensor], parameter: torch.Tensor, steps
         loss.backward()
         return loss
 
-    method.step(closure)  # type: ignore[arg-type]
+    method.step(closure)
 
 
 def _adam(objective: Callable[[], torch.Tensor], parameter: torch.Tensor, steps: int) -> None:

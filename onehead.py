@@ -1,0 +1,547 @@
+"""The command line: parse, call one room, print."""
+
+import csv
+import inspect
+import io
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, track
+from rich.table import Table as RichTable
+
+from derive import Atoms, MarchenkoPastur, PowerLaw, Problem, ProblemError, exact
+from derive.potential import potential_steps
+from derive.saddle import saddle_steps
+from derive.steps import render
+from derive.targets import Target
+from numerics import NotConverged, solve, solve_optimal
+from numerics.precision import check_digits
+from numerics.solution import KEYS
+from numerics.sweep import Ledger, curve, grid
+from validate.compare import compare_row, read_table, standardise, summarise
+from validate.report import Table, threshold_row
+from validate.report import report as report_tables
+
+app = typer.Typer(
+    help="Derive, solve and check the statistical physics of single-head attention.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+derive_app = typer.Typer(help="Print a derivation step by step.", no_args_is_help=True)
+app.add_typer(derive_app, name="derive")
+notes = Console(stderr=True)
+
+Format = Annotated[
+    Literal["text", "json", "csv"], typer.Option("--format", help="How numbers are printed.")
+]
+StepFormat = Annotated[
+    Literal["text", "latex", "json"], typer.Option("--format", help="How steps are printed.")
+]
+Task = Annotated[str, typer.Option(help="Learning task: linear.")]
+Penalty = Annotated[str, typer.Option(help="nuclear (factorised training) or frobenius (direct).")]
+TargetName = Annotated[str, typer.Option("--target", help="marchenko-pastur, power-law or atoms.")]
+Kappa0 = Annotated[str | None, typer.Option(help="Width ratio of a Marchenko-Pastur target.")]
+Gamma = Annotated[str | None, typer.Option(help="Exponent of a power-law target, above 1/2.")]
+Cutoff = Annotated[int | None, typer.Option(help="Modes of a power-law target; the rest vanish.")]
+Eigenvalues = Annotated[
+    str | None,
+    typer.Option(help="Atoms: a list 0,1,3 or a file with one eigenvalue (and weight) a line."),
+]
+Weights = Annotated[str | None, typer.Option(help="Weights of the listed eigenvalues (default equal).")]
+Size = Annotated[int | None, typer.Option("--d", help="Matrix size d.")]
+Width = Annotated[int | None, typer.Option(help="Student width p, 1..d (default d).")]
+Noise = Annotated[str, typer.Option(help="Label noise variance Delta.")]
+Alpha = Annotated[str, typer.Option(help="Samples over d^2.")]
+Lam = Annotated[str, typer.Option(help="Penalty; 0 is the limit 0+, `optimal` the least risk.")]
+Digits = Annotated[int, typer.Option(help="Significant digits; above 15 in mpmath.")]
+Output = Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")]
+Store = Annotated[Path | None, typer.Option(help="Keep finished points in this file; a rerun resumes.")]
+
+
+TargetReader = Callable[[int | None], Target]
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """The options that state a target law; called with d, it reads them."""
+
+    target: TargetName = "marchenko-pastur"
+    kappa0: Kappa0 = None
+    gamma: Gamma = None
+    cutoff: Cutoff = None
+    eigenvalues: Eigenvalues = None
+    weights: Weights = None
+
+    def __call__(self, d: int | None) -> Target:
+        """The law, at matrix size d where it has one."""
+        stray = [o for o in _OWNER if getattr(self, o) is not None and _OWNER[o] != self.target]
+        if stray and self.target in _OWNER.values():
+            raise ProblemError(f"--{stray[0]} does not belong to the {self.target} target")
+        if self.target == "marchenko-pastur":
+            return MarchenkoPastur(self._needed(self.kappa0, "--kappa0"))
+        if self.target == "power-law":
+            return PowerLaw(
+                self._needed(self.gamma, "--gamma"), self._needed(d, "--d"), self.cutoff or 0
+            )
+        if self.target == "atoms":
+            text = self._needed(self.eigenvalues, "--eigenvalues")
+            if Path(text).is_file():
+                return _atoms_from_file(Path(text))
+            return Atoms(tuple(text.split(",")), tuple(self.weights.split(",")) if self.weights else ())
+        raise ProblemError(
+            f"unknown target {self.target!r}: choose from atoms, marchenko-pastur, power-law"
+        )
+
+    def _needed(self, value: Any, option: str) -> Any:
+        if value is None:
+            raise ProblemError(f"the {self.target} target needs {option}")
+        return value
+
+
+_OWNER = {
+    "kappa0": "marchenko-pastur",
+    "gamma": "power-law",
+    "cutoff": "power-law",
+    "eigenvalues": "atoms",
+    "weights": "atoms",
+}
+
+
+def takes_target(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `TargetOptions` in place of its parameter ``target``."""
+    own = inspect.signature(command)
+    options = inspect.signature(TargetOptions).parameters
+
+    @wraps(command)
+    def wrapper(**given: Any) -> None:
+        law = TargetOptions(**{name: given.pop(name) for name in options})
+        command(target=law, **given)
+
+    rest = [p for name, p in own.parameters.items() if name != "target"]
+    merged = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*rest, *options.values())]
+    wrapper.__signature__ = own.replace(parameters=merged)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in merged}
+    return wrapper
+
+
+def _atoms_from_file(path: Path) -> Atoms:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(f"cannot read {path}: {error}") from None
+    values, weights = [], []
+    for number, line in enumerate(lines, 1):
+        fields = line.split("#")[0].replace(",", " ").split()
+        if not fields:
+            continue
+        try:
+            if len(fields) > 2:
+                raise ProblemError("more than an eigenvalue and a weight")
+            values.append(exact(fields[0], "eigenvalue"))
+            weights.append(exact(fields[1] if len(fields) == 2 else 1, "weight"))
+        except ProblemError as error:
+            raise ProblemError(f"{path} line {number}: {error}") from None
+    return Atoms(tuple(values), tuple(weights))
+
+
+# --- printing -------------------------------------------------------------------------------------
+
+
+def check_output(path: Path | None) -> None:
+    """Fail before the work, not after it, if a result could not be written."""
+    if path is None:
+        return
+    try:
+        new = not path.exists()
+        with path.open("a", encoding="utf-8"):
+            pass
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise ProblemError(f"cannot write {path}: {error.strerror}") from None
+
+
+def write(text: str, output: Path | None) -> None:
+    """Print, or write to a file."""
+    if output is None:
+        typer.echo(text.rstrip("\n"))
+    else:
+        output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows with the union of their keys as columns."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def as_json(data: Any) -> str:
+    """JSON without NaN or Infinity, which are not JSON."""
+    return json.dumps(_finite(data), indent=2, allow_nan=False)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(data)
+    return data
+
+
+def as_text(table: Table) -> str:
+    """A rich table as plain text, as wide as it needs to be when not on a terminal."""
+    width = None if sys.stdout.isatty() else 400
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    body = RichTable(box=None, pad_edge=False)
+    for column in table.columns:
+        body.add_column(column, overflow="fold")
+    for row in table.rows:
+        body.add_row(*(_cell(value) for value in row))
+    console.print(table.title, style="bold")
+    console.print(body)
+    if table.note:
+        console.print(table.note)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def print_row(row: dict[str, Any], title: str, fmt: str, output: Path | None) -> None:
+    """One result."""
+    if fmt == "json":
+        write(as_json(row), output)
+    elif fmt == "csv":
+        write(as_csv([row]), output)
+    else:
+        write(as_text(Table(title, ("quantity", "value"), list(row.items()))), output)
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@derive_app.command("potential")
+def derive_potential(
+    task: Task = "linear", penalty: Penalty = "nuclear", fmt: StepFormat = "text", output: Output = None
+) -> None:
+    """The replica-symmetric potential e(q, m, V, A, M, C)."""
+    check_output(output)
+    write(render(potential_steps(Problem(task=task, penalty=penalty)), fmt), output)
+
+
+@derive_app.command("saddle")
+def derive_saddle(
+    task: Task = "linear", penalty: Penalty = "nuclear", fmt: StepFormat = "text", output: Output = None
+) -> None:
+    """The saddle-point equations and their reduction."""
+    check_output(output)
+    write(render(saddle_steps(Problem(task=task, penalty=penalty)), fmt), output)
+
+
+@app.command("solve")
+@takes_target
+def solve_command(
+    target: TargetReader,
+    alpha: Alpha,
+    lam: Lam,
+    task: Task = "linear",
+    penalty: Penalty = "nuclear",
+    d: Size = None,
+    width: Width = None,
+    noise: Noise = "0",
+    digits: Digits = 15,
+    fmt: Format = "text",
+    output: Output = None,
+) -> None:
+    """Solve the state evolution."""
+    check_output(output)
+    check_digits(digits)
+    law = target(d)
+    best = lam == "optimal"
+    problem = Problem(law, alpha, 0 if best else lam, noise, task, penalty, width, d)
+    solution = solve_optimal(problem, digits) if best else solve(problem, digits)
+    print_row(solution.to_dict(), solution.problem.describe(), fmt, output)
+
+
+@app.command("curve")
+@takes_target
+def curve_command(
+    target: TargetReader,
+    alpha: Annotated[
+        str, typer.Option(help="Values a,b,c or start:stop:count or start:stop:count:log.")
+    ],
+    lam: Annotated[str, typer.Option(help="Values or a range as for alpha, or `optimal`.")],
+    task: Task = "linear",
+    penalty: Annotated[
+        str, typer.Option(help="One penalty, or several separated by commas.")
+    ] = "nuclear",
+    d: Size = None,
+    width: Width = None,
+    noise: Noise = "0",
+    digits: Digits = 15,
+    fmt: Format = "csv",
+    output: Output = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the curve to this PNG, PDF or SVG.")] = None,
+    store: Store = None,
+) -> None:
+    """Solve along alpha and lam; finished points survive an interruption with --store."""
+    check_output(output)
+    check_output(plot)
+    check_digits(digits)
+    law = target(d)
+    alphas = grid(alpha, "alpha")
+    lams = None if lam == "optimal" else grid(lam, "lam")
+    problems = [
+        Problem(law, value, 0 if lams is None else shrink, noise, task, name, width, d)
+        for name in penalty.split(",")
+        for value in alphas
+        for shrink in (lams or [None])
+    ]
+    ledger = Ledger(store)
+    rows: list[dict[str, Any]] = []
+    with Progress(console=notes, transient=True) as progress:
+        bar = progress.add_task("curve", total=len(problems))
+        for name in penalty.split(","):
+            base = problems[0].at(penalty=name)
+            for row in curve(base, alphas, lams, digits, ledger):
+                rows.append({"penalty": name} | row)
+                progress.advance(bar)
+    for row in rows:
+        if "failure" in row:
+            notes.print(f"onehead: {row['failure']}", style="yellow")
+    if plot is not None:
+        from validate.plots import plot_curve
+
+        plot_curve(rows, plot, optimal=lams is None)
+    columns = ["penalty", "alpha", "lam", *KEYS]
+    if fmt == "json":
+        write(as_json(rows), output)
+    elif fmt == "csv":
+        write(as_csv(rows), output)
+    else:
+        cells = [[row.get(c) for c in columns] for row in rows]
+        write(as_text(Table(problems[0].describe(), columns, cells)), output)
+
+
+@app.command("thresholds")
+@takes_target
+def thresholds_command(
+    target: TargetReader,
+    task: Task = "linear",
+    d: Size = None,
+    noise: Annotated[str | None, typer.Option(help="Delta; adds the interpolation threshold.")] = None,
+    alpha: Annotated[str | None, typer.Option(help="Adds the penalty lam at which S collapses.")] = None,
+    digits: Digits = 15,
+    fmt: Format = "text",
+    output: Output = None,
+) -> None:
+    """Perfect recovery, interpolation and collapse."""
+    check_output(output)
+    check_digits(digits)
+    law = target(d)
+    stated = Problem(law, alpha or 1, 1, noise or 0, task)
+    row = threshold_row(
+        law, None if noise is None else stated.noise, None if alpha is None else stated.alpha, digits
+    )
+    print_row(row, f"Thresholds of the {task} task, {law}", fmt, output)
+
+
+@app.command("validate")
+@takes_target
+def validate_command(
+    target: TargetReader,
+    alpha: Alpha,
+    lam: Lam,
+    d: Annotated[int, typer.Option(help="Matrix size d.")],
+    task: Task = "linear",
+    penalty: Penalty = "nuclear",
+    width: Width = None,
+    noise: Noise = "0",
+    seeds: Annotated[int, typer.Option(help="Independent runs, at least 2.")] = 8,
+    optimizer: Annotated[str, typer.Option(help="lbfgs or adam.")] = "lbfgs",
+    sensing: Annotated[
+        str, typer.Option(help="tokens, or gaussian as a finite-size control.")
+    ] = "tokens",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    fmt: Format = "text",
+    output: Output = None,
+    store: Store = None,
+) -> None:
+    """Train networks and compare them with theory, in standard errors."""
+    check_output(output)
+    try:
+        from validate.simulate import simulate
+    except ModuleNotFoundError as missing:
+        raise ProblemError(
+            f"training needs {missing.name}: install onehead with the simulate extra"
+        ) from None
+    law = target(d)
+    best = lam == "optimal"
+    problem = Problem(law, alpha, 0 if best else lam, noise, task, penalty, width, d)
+    solution = solve_optimal(problem) if best else solve(problem)
+    runs = simulate(
+        solution.problem,
+        d,
+        seeds,
+        optimizer=optimizer,
+        sensing=sensing,
+        device=device,
+        ledger=Ledger(store),
+    )
+    finished = list(track(runs, description="seeds", total=seeds, console=notes, transient=True))
+    _print_validation(solution, finished, sensing, fmt, output)
+
+
+def _print_validation(
+    solution: Any, runs: list[dict[str, Any]], sensing: str, fmt: str, output: Path | None
+) -> None:
+    from validate.spectrum import compare_spectrum
+
+    comparisons = standardise(solution.values, [run["measured"] for run in runs])
+    match = compare_spectrum(solution, [tuple(run["spectrum"]) for run in runs])
+    rows = [
+        {
+            "quantity": c.quantity,
+            "theory": c.theory,
+            "simulation": c.simulation,
+            "standard_error": c.standard_error,
+            "z": c.z,
+        }
+        for c in comparisons
+    ]
+    unconverged = sum(not run["converged"] for run in runs)
+    spectrum = {
+        "ks_distance": match.ks,
+        "rank_fraction_theory": match.rank_theory,
+        "rank_fraction_simulation": match.rank_simulated,
+    }
+    if fmt == "json":
+        write(
+            as_json({"rows": rows, **spectrum, "seeds": len(runs), "unconverged": unconverged}), output
+        )
+    elif fmt == "csv":
+        write(as_csv(rows), output)
+    else:
+        note = (
+            f"Spectrum: Kolmogorov-Smirnov distance {match.ks:.4f} on the continuous part, rank "
+            f"fraction {match.rank_simulated:.4f} (theory {match.rank_theory:.4f}). {len(runs)} seeds, "
+            f"{unconverged} not converged."
+        )
+        if sensing == "tokens":
+            note += (
+                "\nReal tokens at finite d are not yet Gaussian fields (skewness about 6/sqrt(d)); "
+                "--sensing gaussian is the control without that effect."
+            )
+        cells = [list(row.values()) for row in rows]
+        write(as_text(Table(solution.problem.describe(), list(rows[0]), cells, note)), output)
+
+
+@app.command("compare")
+def compare_command(
+    data: Annotated[Path, typer.Option(help="CSV: d, n, gamma, noise, lam, width, mse_mean, mse_std.")],
+    fmt: Format = "text",
+    output: Output = None,
+    store: Store = None,
+) -> None:
+    """Compare a table of trained networks (linear task, power-law target) with theory."""
+    check_output(output)
+    table, ledger = read_table(data), Ledger(store)
+    rows = [
+        ledger.get(json.dumps(row, sort_keys=True), lambda r=row: compare_row(r))
+        for row in track(table, description="rows", console=notes, transient=True)
+    ]
+    summary = summarise(rows)
+    if fmt == "json":
+        write(as_json(summary), output)
+    elif fmt == "csv":
+        write(as_csv(rows), output)
+    else:
+        note = (
+            f"|theory/mean - 1|: median {summary['median']:.3%}, worst {summary['worst']:.3%}. "
+            "z counts standard deviations over the table's seeds."
+        )
+        cells = [list(row.values()) for row in rows]
+        write(as_text(Table(str(data), list(rows[0]), cells, note)), output)
+
+
+@app.command("report")
+def report_command(
+    digits: Digits = 30,
+    fmt: Format = "text",
+    output: Output = None,
+) -> None:
+    """Derive, solve and print the tables of thresholds and exponents that exist so far."""
+    check_output(output)
+    check_digits(digits)
+    tables = list(_shown(report_tables(max(digits, 16)), fmt, output))
+    if fmt == "json":
+        data = {t.title: [dict(zip(t.columns, row, strict=True)) for row in t.rows] for t in tables}
+        write(as_json(data), output)
+    elif fmt == "csv":
+        blocks = [as_csv([dict(zip(t.columns, row, strict=True)) for row in t.rows]) for t in tables]
+        write("\n".join(blocks), output)
+    elif output is not None:
+        write("\n".join(as_text(table) for table in tables), output)
+
+
+def _shown(tables: Iterable[Table], fmt: str, output: Path | None) -> Iterable[Table]:
+    """Print each table as soon as it is ready when the terminal is where it goes."""
+    for table in tables:
+        if fmt == "text" and output is None:
+            write(as_text(table) + "\n", None)
+            typer.echo()
+        yield table
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+# The common base of the parser's own errors, whichever package it lives in.
+_UsageProblem = typer.BadParameter.__mro__[2]
+
+
+def main() -> None:
+    """Run the command line; bad input is one sentence and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except (ProblemError, _UsageProblem) as error:
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        _fail(message, 2)
+    except NotConverged as error:
+        _fail(str(error), 1)
+    except KeyboardInterrupt:
+        _fail("interrupted; points finished so far are in the --store file, if one was given", 130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    else:
+        if code == 130:
+            _fail("interrupted; points finished so far are in the --store file, if one was given", 130)
+        sys.exit(code or 0)
+
+
+def _fail(message: str, code: int) -> None:
+    typer.echo(f"onehead: {' '.join(message.split())}", err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Many training runs of one problem, each stored as soon as it is done."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from derive.exact import ProblemError
+from derive.model import Problem
+from numerics.sweep import Ledger
+from validate.data import SENSING
+from validate.train import OPTIMIZERS, resolve_device, train
+
+__all__ = ["simulate"]
+
+
+def simulate(
+    problem: Problem,
+    d: int,
+    seeds: int,
+    *,
+    optimizer: str = "lbfgs",
+    sensing: str = "tokens",
+    device: str = "cpu",
+    ledger: Ledger | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Train with seeds 0, 1, ...; yields measured numbers, spectrum and whether the run converged.
+
+    Raises
+    ------
+    ProblemError
+        Unknown optimizer, sensing or device; fewer than two seeds; d below 2.
+    """
+    for name, value, known in (("optimizer", optimizer, OPTIMIZERS), ("sensing", sensing, SENSING)):
+        if value not in known:
+            raise ProblemError(f"unknown {name} {value!r}: choose from {', '.join(known)}")
+    if seeds < 2:
+        raise ProblemError(f"seeds must be at least 2, not {seeds}: one run has no standard error")
+    if d < 2:
+        raise ProblemError(f"d must be at least 2, not {d}")
+    resolve_device(device)
+    return _runs(problem, d, seeds, optimizer, sensing, device, ledger or Ledger(None))
+
+
+def _runs(
+    problem: Problem, d: int, seeds: int, optimizer: str, sensing: str, device: str, ledger: Ledger
+) -> Iterator[dict[str, Any]]:
+    for seed in range(seeds):
+        key = f"{problem.describe()} d={d} seed={seed} {optimizer} {sensing}"
+
+        def compute(seed: int = seed) -> dict[str, Any]:
+            run = train(problem, d, seed, optimizer=optimizer, sensing=sensing, device=device)
+            return {
+                "measured": run.measured,
+                "spectrum": list(run.spectrum),
+                "gradient": run.gradient,
+                "converged": run.converged,
+            }
+
+        yield ledger.get(key, compute)
