@@ -325,9 +325,11 @@ def curve_command(
             for row in curve(base, alphas, lams, digits, ledger):
                 rows.append({"penalty": name} | row)
                 progress.advance(bar)
-    for row in rows:
-        if "failure" in row:
-            notes.print(f"onehead: {row['failure']}", style="yellow")
+    failures = [row["failure"] for row in rows if "failure" in row]
+    if failures:
+        typer.echo(
+            f"onehead: {len(failures)} of {len(rows)} points failed; the first: {failures[0]}", err=True
+        )
     if plot is not None:
         from validate.plots import plot_curve
 

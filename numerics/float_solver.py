@@ -126,7 +126,8 @@ class FloatSolver:
         for halving in range(12):
             d_log, d_t = step * 0.5**halving
             tau2 = state.tau2 * float(np.exp(d_log))
-            theta = max(t + float(d_t), 0.0) * tau2**0.5
+            # Rounding must not leave a theta that the closing equation sets to zero.
+            theta = 0.0 if state.closing == "unpenalised" else max(t + float(d_t), 0.0) * tau2**0.5
             new = self.at(tau2, theta, state.closing, state.moments.point if not halving else None)
             residual = self.residuals(new)
             if np.max(np.abs(residual)) < norm and self.is_physical(new):

@@ -32,7 +32,7 @@ def plot_curve(rows: list[dict[str, Any]], path: Path, *, optimal: bool) -> None
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in good:
         label = f"{row['penalty']}, " if len({r["penalty"] for r in good}) > 1 else ""
-        label += "best $\\lambda$" if optimal else f"$\\lambda$ = {float(row['lam']):.4g}"
+        label += "best $\\lambda$" if optimal else _penalty_label(float(row["lam"]))
         groups.setdefault(label, []).append(row)
     figure, axes = plt.subplots(1, len(_PANELS), figsize=(4 * len(_PANELS), 3.4), layout="constrained")
     for axis, (key, title) in zip(axes, _PANELS, strict=True):
@@ -55,3 +55,7 @@ def plot_curve(rows: list[dict[str, Any]], path: Path, *, optimal: bool) -> None
         raise ProblemError(f"cannot draw to {path}: {error}") from None
     finally:
         plt.close(figure)
+
+
+def _penalty_label(lam: float) -> str:
+    return f"$\\lambda$ = {lam:.4g}" if lam else "$\\lambda \\to 0^+$"
