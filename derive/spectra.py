@@ -10,6 +10,7 @@ Three levels, each derived from the one above:
   explicit function at one point of the complex plane (`cut_primitive`, `law_primitives`).
 """
 
+from functools import cache
 from typing import Any
 
 import sympy as sp
@@ -238,6 +239,7 @@ def law_symbol(a: int, b: int) -> sp.Symbol:
     return sp.Symbol(f"P{a}{b}")
 
 
+@cache
 def cut_primitive(j: int, k: int) -> sp.Expr:
     """Primitive of (z - theta)^k g^j dz along z(w) = w + tau2 G0(w).
 
@@ -265,6 +267,7 @@ def cut_primitive(j: int, k: int) -> sp.Expr:
     return total
 
 
+@cache
 def marchenko_pastur_stieltjes(kappa0: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     """G0(w) of the Marchenko-Pastur target in two forms that are equal, branch cuts included.
 
@@ -278,6 +281,7 @@ def marchenko_pastur_stieltjes(kappa0: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     return r * (linear - root) / (2 * w), 2 / (linear + root)
 
 
+@cache
 def marchenko_pastur_primitive(a: int, b: int, kappa0: sp.Expr) -> sp.Expr:
     """Int w^a g^b dw for the Marchenko-Pastur target as a function of g: w(g) is rational.
 
@@ -303,6 +307,7 @@ def marchenko_pastur_primitive(a: int, b: int, kappa0: sp.Expr) -> sp.Expr:
     return total.subs(r, sp.sqrt(kappa0))
 
 
+@cache
 def atom_primitive(a: int, b: int) -> sp.Expr:
     """Share of one atom in Int w^a G0^b dw for a law of finitely many atoms.
 

@@ -255,24 +255,22 @@ class FreeConvolution:
         reach = max(abs(w - end), distance)
         end = end + reach if right else end - reach
         centre = (abs(w) ** 2 - end**2) / (2 * (w.real - end))
-        radius = abs(end - centre)
-        start = np.angle((w - centre) * (1 if right else -1))
-        total = abs(start) if start else np.pi
         sign = 1 if right else -1
+        spoke = w - centre
+        total = abs(np.angle(sign * spoke)) if w.imag else np.pi
         breaks = [0.0]
-        step = distance / radius / 2
+        step = distance / abs(spoke) / 2
         while breaks[-1] + 1.5 * step < total and len(breaks) < _MAX_PANELS:
             breaks.append(breaks[-1] + step)
             step *= 2
         breaks.append(total)
         nodes, weights = _gauss(self.order)
         lengths = np.diff(breaks)
-        t = (np.array(breaks[:-1])[:, None] + lengths[:, None] * nodes).ravel()
-        dt = (lengths[:, None] * weights).ravel()
-        turn = np.exp(1j * sign * (total - t)) * sign
-        path = centre + radius * turn
+        angle = -sign * (np.array(breaks[:-1])[:, None] + lengths[:, None] * nodes).ravel()
+        # w + spoke (e^(i angle) - 1) without cancellation near the start.
+        path = w + spoke * 2j * np.sin(angle / 2) * np.exp(0.5j * angle)
         G, slope = self.law.stieltjes(path)
-        dw = -1j * sign * radius * turn * dt
+        dw = -sign * 1j * spoke * np.exp(1j * angle) * (lengths[:, None] * weights).ravel()
         return path + self.tau2 * G, G, (1 + self.tau2 * slope) * dw
 
     def _near(self, u: float) -> list[tuple[float, float]]:

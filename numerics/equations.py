@@ -5,7 +5,7 @@ Both solvers, float64 and mpmath, run these; nothing about the linear task is ty
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import sympy as sp
@@ -86,6 +86,28 @@ def _symbolic(closing: str) -> tuple[sp.Expr, sp.Expr]:
     return first, system.width
 
 
+@cache
+def _expressions() -> dict[str, sp.Expr]:
+    """The outputs in numbers."""
+    found = {name: _numbers(e) for name, e in reduced_system("linear").outputs.items()}
+    for name in ("excess_risk", "train_loss", "test_loss", "energy"):
+        found[name] = sp.factor(_below(found[name]))
+    return found | {"tau": sp.sqrt(s.tau2), "theta": s.theta}
+
+
+@cache
+def _residual(closing: str) -> dict[str, sp.Expr]:
+    first, width = _symbolic(closing)
+    return {"closing": _numbers(first), "width": _below(_numbers(width))}
+
+
+@cache
+def _jacobian(closing: str) -> dict[str, sp.Expr]:
+    entries = sp.Matrix(_symbolic(closing)).jacobian([s.tau2, s.theta])
+    names = ("closing_tau2", "closing_theta", "width_tau2", "width_theta")
+    return dict(zip(names, map(_numbers, entries), strict=True))
+
+
 @lru_cache(maxsize=8)
 def equations(backend: str, namespace: Any) -> Equations:
     """Generate the equations for a backend (see `derive.generate.compile_function`)."""
@@ -93,21 +115,10 @@ def equations(backend: str, namespace: Any) -> Equations:
     def build(name: str, expressions: dict[str, sp.Expr]) -> Callable[..., tuple[Any, ...]]:
         return compile_function(name, _ARGUMENTS, expressions, backend, namespace)
 
-    expressions = {name: _numbers(e) for name, e in reduced_system("linear").outputs.items()}
-    for name in ("excess_risk", "train_loss", "test_loss", "energy"):
-        expressions[name] = sp.factor(_below(expressions[name]))
-    expressions |= {"tau": sp.sqrt(s.tau2), "theta": s.theta}
-    regular = build("outputs", expressions)
-    outputs = dict.fromkeys(CLOSINGS, regular)
+    expressions = _expressions()
+    outputs = dict.fromkeys(CLOSINGS, build("outputs", expressions))
     outputs["interpolating"] = build("outputs", expressions | _LIMITS)
-    residuals, jacobians = {}, {}
-    for closing in CLOSINGS:
-        pair = _symbolic(closing)
-        residuals[closing] = build(
-            "residual", {"closing": _numbers(pair[0]), "width": _below(_numbers(pair[1]))}
-        )
-        if closing != "optimal":
-            entries = sp.Matrix(pair).jacobian([s.tau2, s.theta])
-            names = ("closing_tau2", "closing_theta", "width_tau2", "width_theta")
-            jacobians[closing] = build("jacobian", dict(zip(names, map(_numbers, entries), strict=True)))
+    residuals = {closing: build("residual", _residual(closing)) for closing in CLOSINGS}
+    # The derivative of the optimality condition leaves the hierarchy of cut moments.
+    jacobians = {closing: build("jacobian", _jacobian(closing)) for closing in CLOSINGS[:-1]}
     return Equations(tuple(expressions), outputs, residuals, jacobians)

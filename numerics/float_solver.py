@@ -16,12 +16,12 @@ from derive.model import Problem
 from numerics.convolution import CutValues, FreeConvolution
 from numerics.equations import Equations, equations
 from numerics.laws import float_law
-from numerics.precision import context, evaluate
 from numerics.solution import NotConverged
 
 __all__ = ["FloatSolver", "State"]
 
 _TOLERANCE = 1e-11
+_ITERATIONS = 200  # a step changes tau2 by a factor e at the most, and tau can be tiny
 _ADVICE = "try a start from a neighbouring alpha or lam (`onehead curve`), or a larger lam"
 
 
@@ -50,12 +50,9 @@ class FloatSolver:
     """All that is fixed while (tau2, theta) vary: law, parameters, generated equations."""
 
     def __init__(self, problem: Problem, order: int = 16) -> None:
-        ctx = context(20)
         self.problem, self.order = problem, order
         self.law = float_law(problem.target)
-        self.alpha, self.lam, self.noise = (
-            float(evaluate(v, ctx)) for v in (problem.alpha, problem.lam, problem.noise)
-        )
+        self.alpha, self.lam, self.noise = map(float, (problem.alpha, problem.lam, problem.noise))
         self.cap = float(problem.rank_cap)
         self.Q0 = self.law.Q0
         self.equations: Equations = equations("numpy", np)
@@ -107,7 +104,7 @@ class FloatSolver:
     def newton(self, state: State) -> State:
         """Damped Newton in (log tau2, theta/tau); returns the best point reached."""
         residual = self.residuals(state)
-        for _ in range(50):
+        for _ in range(_ITERATIONS):
             norm = float(np.max(np.abs(residual)))
             if norm < 1e-15:
                 break

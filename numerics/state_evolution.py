@@ -6,6 +6,7 @@ Phases of the nuclear penalty: S = 0 (collapsed), R = 0 (recovered), zero traini
 
 from typing import Any
 
+import numpy as np
 import sympy as sp
 
 from derive.exact import ProblemError
@@ -27,6 +28,8 @@ _RANGE = (sp.Rational(1, 10**60), sp.Integer(10) ** 60)  # float64 squares stay 
 _WORTHLESS = 1e-3  # relative error above which a float64 solution is not returned
 
 
+# Far from a solution values may overflow; their residuals are not finite and get rejected.
+@np.errstate(all="ignore")
 def solve(problem: Problem, digits: int = FLOAT_DIGITS, start: Solution | None = None) -> Solution:
     """Solve the state evolution of the linear task.
 
@@ -70,6 +73,7 @@ def solve(problem: Problem, digits: int = FLOAT_DIGITS, start: Solution | None =
     return _finish(solver, state, phase, digits)
 
 
+@np.errstate(all="ignore")
 def solve_optimal(problem: Problem, digits: int = FLOAT_DIGITS) -> Solution:
     """Solve at the penalty of least excess risk (of least test loss, which is the same).
 

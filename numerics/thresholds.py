@@ -105,7 +105,9 @@ def interpolation(target: Target, noise: sp.Expr, digits: int = 15) -> Threshold
             return residual(tau2, delta, law.Q0, moments.I2, moments.psi)[0], moments.psi
 
         start = ctx.mpf(seed[0])
-        tau2 = ctx.findroot(lambda t: at(t)[0], (start, start * (1 + ctx.mpf(10) ** -10)))
+        scale = start + delta
+        ratio = ctx.findroot(lambda u: at(u * start)[0] / scale, (ctx.mpf(1), 1 + ctx.mpf(10) ** -10))
+        tau2 = ratio * start
         return at(tau2)[1] / 2, {"tau": ctx.sqrt(tau2)}
 
     return _agree(solve, digits)

@@ -57,7 +57,13 @@ def test_mass_and_first_four_free_moments(target, tau2):
         m4 = float(law.weights @ law.values**4)
     m1, m2 = law.mean, law.Q0
     # Free convolution with a semicircle: add tau2 to the second free cumulant.
-    expected = [1, m1, m2 + tau2, m3 + 3 * tau2 * m1, m4 + 4 * tau2 * m2 + 2 * tau2 * m1**2 + 2 * tau2**2]
+    expected = [
+        1,
+        m1,
+        m2 + tau2,
+        m3 + 3 * tau2 * m1,
+        m4 + 4 * tau2 * m2 + 2 * tau2 * m1**2 + 2 * tau2**2,
+    ]
     assert moments(nu, range(5)) == pytest.approx(expected, rel=1e-7)
 
 
@@ -93,7 +99,9 @@ def test_contour_agrees_with_closed_primitives(target, tau2):
         for name in NAMES:
             scale = max(1.0, abs(high)) ** 2
             scale *= tau2**-1.0 if name in ("hilbert", "cube") else 1.0
-            assert getattr(fast, name) == pytest.approx(float(getattr(exact, name)), rel=1e-9, abs=2e-13 * scale), (
+            assert getattr(fast, name) == pytest.approx(
+                float(getattr(exact, name)), rel=1e-9, abs=2e-13 * scale
+            ), (
                 name,
                 share,
             )

@@ -21,7 +21,9 @@ def test_numbers_are_read_exactly(text, value):
     assert exact(text) == value
 
 
-@pytest.mark.parametrize("bad", ["nan", "inf", "-inf", "1/0", "two", "", "1e9999999999", sp.Float(1), sp.oo])
+@pytest.mark.parametrize(
+    "bad", ["nan", "inf", "-inf", "1/0", "two", "", "1e9999999999", sp.Float(1), sp.oo]
+)
 def test_what_is_no_exact_number_is_refused(bad):
     with pytest.raises(ProblemError, match="kappa0"):
         exact(bad, "kappa0")
@@ -51,6 +53,9 @@ def test_bad_targets():
 
 def test_atoms_merge_and_normalise():
     atoms = Atoms((1, "2", 1), (1, 1, 2))
-    assert dict(zip(atoms.values, atoms.weights, strict=True)) == {1: sp.Rational(3, 4), 2: sp.Rational(1, 4)}
+    assert dict(zip(atoms.values, atoms.weights, strict=True)) == {
+        1: sp.Rational(3, 4),
+        2: sp.Rational(1, 4),
+    }
     assert Atoms((0, 3)).rank_fraction == sp.Rational(1, 2)
-    assert Atoms((0, 3)).Q0 == sp.Rational(9, 2)
+    assert sp.Rational(9, 2) == Atoms((0, 3)).Q0

@@ -26,7 +26,6 @@ from numerics.laws import mp_law
 from numerics.mp_convolution import MPConvolution
 from numerics.precision import context
 
-
 RING, RM, RC, RA, RB = sp.ring("M,C,a,b", sp.QQ)
 ORDER = 6
 
@@ -159,7 +158,11 @@ def test_law_primitives_differentiate_back(ab):
     primitive = marchenko_pastur_primitive(a, b, kappa0)
     assert sp.simplify(sp.diff(primitive, g) - of_g**a * g**b * sp.diff(of_g, g)) == 0
     # Three atoms: the shares add up to a primitive of w^a G^b.
-    atoms = [(sp.Integer(0), sp.Rational(1, 2)), (sp.Integer(2), sp.Rational(1, 3)), (sp.Integer(5), sp.Rational(1, 6))]
+    atoms = [
+        (sp.Integer(0), sp.Rational(1, 2)),
+        (sp.Integer(2), sp.Rational(1, 3)),
+        (sp.Integer(5), sp.Rational(1, 6)),
+    ]
     names = sp.symbols("s weight first second")
     G = sum(weight / (w - value) for value, weight in atoms)
     total = sp.Integer(0)
@@ -205,7 +208,9 @@ def test_burgers_on_marchenko_pastur_to_30_digits(kappa0, jk):
             if term.has(CutMoment):
                 (found,) = term.atoms(CutMoment)
                 factor = term / found
-                value += ctx.mpf(int(factor.p)) / int(factor.q) * getattr(here, CUT_MOMENTS[found.args[:2]])
+                value += (
+                    ctx.mpf(int(factor.p)) / int(factor.q) * getattr(here, CUT_MOMENTS[found.args[:2]])
+                )
 
         def central(step, shift=shift):
             up = moments(tau2 + step * shift[0], theta + step * shift[1])
@@ -241,7 +246,9 @@ def test_stein_on_marchenko_pastur_to_30_digits(kappa0):
     h = ctx.mpf(10) ** -17
 
     def central(step):
-        return ((M + step) ** 2 * moments(M + step).I2 - (M - step) ** 2 * moments(M - step).I2) / (2 * step)
+        return ((M + step) ** 2 * moments(M + step).I2 - (M - step) ** 2 * moments(M - step).I2) / (
+            2 * step
+        )
 
     numeric = (4 * central(h) - central(2 * h)) / 3
     assert abs(numeric - value) < ctx.mpf(10) ** -30 * abs(value)

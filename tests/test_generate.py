@@ -34,7 +34,7 @@ def test_floats_and_unknown_symbols_are_refused():
 
 def test_source_is_readable_and_is_what_runs():
     text = source("f", (x,), {"root": sp.sqrt(x) / 3, "log": sp.log(x)}, "mpmath")
-    assert text.startswith("def f(x):\n    \"\"\"Return root, log.\"\"\"")
+    assert text.startswith('def f(x):\n    """Return root, log."""')
     assert "mpf(1)/mpf(3)" in text
     scope = {name: getattr(context(20), name) for name in ("mpf", "sqrt", "log")}
     exec(text, scope)
