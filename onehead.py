@@ -89,9 +89,7 @@ class TargetOptions:
         if self.target == "marchenko-pastur":
             return MarchenkoPastur(self._needed(self.kappa0, "--kappa0"))
         if self.target == "power-law":
-            return PowerLaw(
-                self._needed(self.gamma, "--gamma"), self._needed(d, "--d"), self.cutoff or 0
-            )
+            return PowerLaw(self._needed(self.gamma, "--gamma"), self._needed(d, "--d"), self.cutoff)
         if self.target == "atoms":
             text = self._needed(self.eigenvalues, "--eigenvalues")
             if Path(text).is_file():

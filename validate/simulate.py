@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from derive.exact import ProblemError
 from derive.model import Problem
 from numerics.sweep import Ledger
-from validate.data import SENSING
+from validate.data import SENSING, draw_target, sample_size
 from validate.train import OPTIMIZERS, resolve_device, train
 
 __all__ = ["simulate"]
@@ -37,6 +39,8 @@ def simulate(
     if d < 2:
         raise ProblemError(f"d must be at least 2, not {d}")
     resolve_device(device)
+    sample_size(problem, d)
+    draw_target(problem, d, torch.Generator())  # fail before the work, not in it
     return _runs(problem, d, seeds, optimizer, sensing, device, ledger or Ledger(None))
 
 
