@@ -26,8 +26,8 @@ _MAX_PANELS = 60
 class CutValues:
     """Cut moments [j, k] of `derive.spectra.CutMoment` at one cut.
 
-    ``below2`` is Int_{x<c} x^2 dnu, computed below the cut so that it keeps its digits when the bulk is
-    narrow; ``edge`` is `derive.spectra.EdgeTerm`; ``point`` the preimage of the cut.
+    ``defect`` is Int_{x<c} x^2 dnu - tau2 = Q0 - Int_{x>c} x^2 dnu, computed on the side of the cut
+    where it keeps its digits; ``edge`` is `derive.spectra.EdgeTerm`; ``point`` the preimage of the cut.
     """
 
     mass: float
@@ -36,7 +36,7 @@ class CutValues:
     hilbert: float
     psi: float
     cube: float
-    below2: float
+    defect: float
     edge: float
     point: complex
 
@@ -227,10 +227,10 @@ class FreeConvolution:
         c = z.real
         theta = c if theta is None else theta
         if w.imag == 0 and w.real > self.highest:
-            return CutValues(0, 0, 0, 0, 0, 0, law.Q0 + self.tau2, 0, w)
+            return CutValues(0, 0, 0, 0, 0, 0, law.Q0, 0, w)
         if w.imag == 0 and w.real < self.lowest:
             I1, Q0 = law.mean - theta, law.Q0 + self.tau2
-            return CutValues(1, I1, Q0 - 2 * theta * I1 - theta**2, 0, 1, 0, 0, 0, w)
+            return CutValues(1, I1, Q0 - 2 * theta * I1 - theta**2, 0, 1, 0, -self.tau2, 0, w)
         zs, gs, dz = self._contour(w, right=True)
         shifted = zs - theta
         measure = -dz / np.pi
@@ -238,10 +238,14 @@ class FreeConvolution:
             name: float(np.sum((measure * gs**j * shifted**k).imag))
             for (j, k), name in CUT_MOMENTS.items()
         }
-        zs, gs, dz = self._contour(w, right=False)
-        below2 = float(np.sum((dz / np.pi * gs * zs**2).imag))
+        if self.tau2 < law.Q0:
+            zs, gs, dz = self._contour(w, right=False)
+            defect = float(np.sum((dz / np.pi * gs * zs**2).imag)) - self.tau2
+        else:
+            above = moments["I2"] + 2 * theta * moments["I1"] + theta**2 * moments["mass"]
+            defect = law.Q0 - above
         edge = (c - theta) * (-G.imag) ** 3 / np.pi
-        return CutValues(**moments, below2=below2, edge=edge, point=w)
+        return CutValues(**moments, defect=defect, edge=edge, point=w)
 
     def _contour(
         self, w: complex, right: bool
@@ -251,11 +255,13 @@ class FreeConvolution:
         Panels grow by a factor two from the distance of w to the support.
         """
         distance = min(abs(w - min(max(w.real, a), b)) for a, b in self._near(w.real))
-        end = self.highest if right else self.lowest
-        reach = max(abs(w - end), distance)
-        end = end + reach if right else end - reach
+        end, sign = (self.highest, 1) if right else (self.lowest, -1)
+        if (w.real - end) * sign > 0:
+            # The integrand is real from the support on: a short way keeps the digits near an edge.
+            end = w.real + sign * w.imag
+        else:
+            end += sign * max(abs(w - end), distance)
         centre = (abs(w) ** 2 - end**2) / (2 * (w.real - end))
-        sign = 1 if right else -1
         spoke = w - centre
         total = abs(np.angle(sign * spoke)) if w.imag else np.pi
         breaks = [0.0]

@@ -12,7 +12,7 @@ from derive.model import Problem
 from derive.saddle import direct_solution
 from numerics.laws import mp_law
 from numerics.precision import context, evaluate
-from numerics.solution import NotConverged, Solution
+from numerics.solution import NotConverged, Solution, magnitude
 
 __all__ = ["best_penalty", "solve_direct"]
 
@@ -46,7 +46,7 @@ def solve_direct(problem: Problem, digits: int) -> Solution:
     """
     coarse, fine = (_values(problem, digits + guard) for guard in (20, 35))
     finite = [k for k in fine if abs(fine[k]) != float("inf")]
-    error = max(float(abs(fine[k] - coarse[k]) / (abs(fine[k]) or 1)) for k in finite)
+    error = max(float(abs(fine[k] - coarse[k]) / magnitude(fine, k)) for k in finite)
     residual = float(abs(fine["A"] * (1 + 4 * fine["V"]) - 4 * evaluate(problem.alpha, context(30))))
     if fine["A"] == 0:
         residual = 0.0

@@ -17,7 +17,7 @@ from derive.spectra import CUT_MOMENTS, CutMoment, EdgeTerm
 
 __all__ = ["CLOSINGS", "Equations", "equations"]
 
-_BELOW2, _EDGE = sp.symbols("below2 edge", real=True)
+_DEFECT, _EDGE = sp.symbols("defect edge", real=True)
 _ARGUMENTS = (
     s.tau2,
     s.theta,
@@ -26,7 +26,7 @@ _ARGUMENTS = (
     s.Delta,
     s.Q0,
     *sp.symbols(tuple(CUT_MOMENTS.values()), real=True),
-    _BELOW2,
+    _DEFECT,
     _EDGE,
 )
 # What closes the width equation: the penalty, the limit lam -> 0+ below the interpolation threshold
@@ -37,7 +37,7 @@ _LIMITS = {"A": 0, "M": 0, "C": 0, "train_loss": 0, "energy": 0, "V": sp.oo}
 
 
 def _numbers(expression: sp.Expr) -> sp.Expr:
-    """Cut moments become arguments; I2 gives way to the moment below the cut, which keeps digits."""
+    """Cut moments become arguments."""
     values = {
         CutMoment(j, k, s.tau2, s.theta): sp.Symbol(name, real=True)
         for (j, k), name in CUT_MOMENTS.items()
@@ -45,10 +45,10 @@ def _numbers(expression: sp.Expr) -> sp.Expr:
     return expression.subs(values).subs(EdgeTerm(s.tau2, s.theta), _EDGE)
 
 
-def _below(expression: sp.Expr) -> sp.Expr:
-    """Int x^2 dnu = Q0 + tau2, split at the cut."""
+def _by_defect(expression: sp.Expr) -> sp.Expr:
+    """Int_{x>c} x^2 dnu = Q0 - defect in place of I2: R loses no digits when it is small."""
     mass, I1, I2 = sp.symbols("mass I1 I2", real=True)
-    split = s.Q0 + s.tau2 - _BELOW2 - 2 * s.theta * I1 - s.theta**2 * mass
+    split = s.Q0 - _DEFECT - 2 * s.theta * I1 - s.theta**2 * mass
     return sp.expand(expression.subs(I2, split))
 
 
@@ -91,14 +91,14 @@ def _expressions() -> dict[str, sp.Expr]:
     """The outputs in numbers."""
     found = {name: _numbers(e) for name, e in reduced_system("linear").outputs.items()}
     for name in ("excess_risk", "train_loss", "test_loss", "energy"):
-        found[name] = sp.factor(_below(found[name]))
+        found[name] = sp.factor(_by_defect(found[name]))
     return found | {"tau": sp.sqrt(s.tau2), "theta": s.theta}
 
 
 @cache
 def _residual(closing: str) -> dict[str, sp.Expr]:
     first, width = _symbolic(closing)
-    return {"closing": _numbers(first), "width": _below(_numbers(width))}
+    return {"closing": _numbers(first), "width": _by_defect(_numbers(width))}
 
 
 @cache

@@ -1,28 +1,41 @@
 """How far a float64 solution is from the exact one, in relative terms."""
 
+from dataclasses import fields, replace
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from numerics.convolution import CutValues
 from numerics.float_solver import FloatSolver, State
+from numerics.solution import magnitude
 
 __all__ = ["relative_error"]
 
-# Rounding of one evaluation of the scaled equations, measured against 40-digit solves.
-_ROUNDING = 4e-15
+# Rounding of one cut moment, measured against 40-digit solves.
+_ROUNDING = 2e-15
+_MOMENTS = tuple(f.name for f in fields(CutValues) if f.name != "point")
+_SHIFT = 1e-6
 
 
 def relative_error(solver: FloatSolver, state: State, values: dict[str, float]) -> float:
-    """Largest relative error of ``values`` (absolute where a value vanishes).
+    """Largest relative error of ``values`` (see `numerics.solution.magnitude`).
 
-    The residual under a finer quadrature plus rounding is carried to (tau2, theta) by the inverse
-    Jacobian, and from there to every output by finite differences.
+    Each cut moment is uncertain by its change under a finer quadrature plus rounding. First-order
+    propagation carries that to the outputs and to the residuals, and the inverse Jacobian carries the
+    residuals to (tau2, theta) and so to the outputs once more.
 
     Parameters
     ----------
     values : dict
         The outputs at ``state``; those that are not finite are left out.
     """
+    keys = [k for k in values if np.isfinite(values[k])]
     finer = FloatSolver(solver.problem, order=24)
+
+    def outputs(at: State) -> NDArray[np.float64]:
+        found = finer.outputs(at)
+        return np.array([found[k] for k in keys])
 
     def moved(log_tau2: float, t: float) -> State:
         tau2 = state.tau2 * float(np.exp(log_tau2))
@@ -30,23 +43,19 @@ def relative_error(solver: FloatSolver, state: State, values: dict[str, float]) 
         return finer.at(tau2, theta, state.closing, state.moments.point)
 
     check = finer.at(state.tau2, state.theta, state.closing, state.moments.point)
-    reference = finer.outputs(check)
-    keys = [k for k in values if np.isfinite(values[k])]
-    error = {k: abs(reference[k] - values[k]) + _ROUNDING * abs(values[k]) for k in keys}
-    noise = np.abs(finer.residuals(check)) + _ROUNDING * _rounding_scales(state)
-    shift = np.abs(np.linalg.inv(finer.jacobian(check))) @ noise
-    for direction, size in zip(np.eye(2), shift, strict=True):
+    reference, residual = outputs(check), finer.residuals(check)
+    error = np.zeros(len(keys))
+    noise: NDArray[Any] = np.abs(residual)
+    for name in _MOMENTS:
+        value = getattr(check.moments, name)
+        uncertainty = abs(value - getattr(state.moments, name)) + _ROUNDING * abs(value)
+        shift = _SHIFT * abs(value) or _SHIFT
+        bumped = replace(check, moments=replace(check.moments, **{name: value + shift}))
+        error += np.abs(outputs(bumped) - reference) * (uncertainty / shift)
+        noise = noise + np.abs(finer.residuals(bumped) - residual) * (uncertainty / shift)
+    distance = np.abs(np.linalg.inv(finer.jacobian(check))) @ (noise + np.finfo(float).eps)
+    for direction, size in zip(np.eye(2), distance, strict=True):
         h = max(float(size), 1e-7)
-        there = finer.outputs(moved(*(h * direction)))
-        for key in keys:
-            error[key] += abs(there[key] - reference[key]) / h * float(size)
-    # m can vanish by symmetry; q sets its scale.
-    sizes = {k: abs(values[k]) if k != "m" else max(abs(values[k]), values["q"]) for k in keys}
-    return max(error[k] / sizes[k] if sizes[k] else 0.0 for k in keys)
-
-
-def _rounding_scales(state: State) -> NDArray[np.float64]:
-    """Size of the terms that cancel in the scaled residuals: theta A against lam, A against zero."""
-    t = state.theta / state.tau2**0.5
-    closing = {"shrinkage": t, "interpolating": 1.0, "unpenalised": 0.0}[state.closing]
-    return np.array([closing, 1.0])
+        error += np.abs(outputs(moved(*(h * direction))) - reference) * (float(size) / h)
+    scale = np.array([magnitude(values, k) for k in keys])
+    return float(np.max(error / scale)) + _ROUNDING

@@ -16,7 +16,7 @@ from numerics.float_solver import State
 from numerics.laws import mp_law
 from numerics.mp_convolution import MPConvolution
 from numerics.precision import context, evaluate
-from numerics.solution import NotConverged
+from numerics.solution import NotConverged, magnitude
 
 __all__ = ["refine"]
 
@@ -127,7 +127,7 @@ def refine(
         except (ArithmeticError, ValueError):
             continue
         finite = [k for k in values if values[k] != high.ctx.inf]
-        changes = [abs(values[k] - coarse[k]) / (abs(values[k]) or 1) for k in finite]
+        changes = [abs(values[k] - coarse[k]) / magnitude(values, k) for k in finite]
         error = float(max(changes))
         residual = float(max(map(abs, high.residuals(*better))))
         if max(changes) < high.ctx.mpf(10) ** (-digits):

@@ -84,16 +84,14 @@ class MPConvolution:
         """All cut moments at the cut with this preimage."""
         ctx, law = self.ctx, self.law
         z, _, G = self.map(point)
-        total = law.Q0 + self.tau2
         if point.imag == 0 and point.real > law.support[-1][1]:
             nothing = dict.fromkeys(CUT_MOMENTS.values(), ctx.mpf(0))
-            return CutValues(**nothing, below2=total, edge=ctx.mpf(0), point=point)
+            return CutValues(**nothing, defect=law.Q0, edge=ctx.mpf(0), point=point)
         if point.imag == 0 and point.real < law.support[0][0]:
-            I1 = law.mean - theta
-            one, zero = ctx.mpf(1), ctx.mpf(0)
-            I2 = total - 2 * theta * law.mean + theta**2
-            return CutValues(one, I1, I2, zero, one, zero, zero, zero, point)
+            I1, one, zero = law.mean - theta, ctx.mpf(1), ctx.mpf(0)
+            I2 = law.Q0 + self.tau2 - 2 * theta * I1 - theta**2
+            return CutValues(one, I1, I2, zero, one, zero, -self.tau2, zero, point)
         at = self._all(point, G, theta)
-        below2 = total - (at["I2"] + 2 * theta * at["I1"] + theta**2 * at["mass"])
+        defect = law.Q0 - (at["I2"] + 2 * theta * at["I1"] + theta**2 * at["mass"])
         edge = (z.real - theta) * (-G.imag) ** 3 / ctx.pi
-        return CutValues(**at, below2=below2, edge=edge, point=point)
+        return CutValues(**at, defect=defect, edge=edge, point=point)

@@ -36,5 +36,4 @@ def evaluate(expression: sp.Expr, ctx: MPContext) -> "MPContext.mpf":
     if expression.is_Rational:
         return ctx.mpf(int(expression.p)) / int(expression.q)
     # A few guard digits absorb the rounding of the last conversion.
-    value = sp.N(expression, ctx.dps + 5)
-    return ctx.mpf(value._mpf_)
+    return ctx.mpf(str(sp.N(expression, ctx.dps + 5)))

@@ -7,7 +7,7 @@ from mpmath.ctx_mp import MPContext
 
 from derive.model import Problem
 
-__all__ = ["KEYS", "NotConverged", "Solution"]
+__all__ = ["KEYS", "NotConverged", "Solution", "magnitude"]
 
 # Printed in this order; the names are those of THEORY.md.
 KEYS = (
@@ -27,6 +27,12 @@ KEYS = (
     "trace",
     "rank_fraction",
 )
+
+
+def magnitude(values: dict[str, Any], key: str) -> Any:
+    """What an error of a value is measured against: itself, q for m (zero by symmetry), else one."""
+    size = abs(values[key])
+    return (max(size, values["q"]) if key == "m" else size) or 1
 
 
 class NotConverged(ArithmeticError):

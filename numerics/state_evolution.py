@@ -51,7 +51,7 @@ def solve(problem: Problem, digits: int = FLOAT_DIGITS, start: Solution | None =
     Raises
     ------
     NotConverged
-        No point meets the equations to 1e-11, or the digits were not reached.
+        No point meets the equations to 1e-9, or the digits were not reached.
     ProblemError
         A parameter is still a symbol, or the number of digits makes no sense.
     """

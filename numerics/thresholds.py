@@ -119,8 +119,8 @@ def _interpolation_seed(target: Target, noise: sp.Expr) -> tuple[float, complex]
     def residual(log_tau2: float) -> float:
         tau2 = float(np.exp(log_tau2))
         moments = FreeConvolution(law, tau2).cut(0.0)
-        # I2 = Q0 + tau2 - below2 at theta = 0, without cancellation at small tau.
-        return 2 * tau2 * (1 - moments.psi) - 2 * moments.below2 - delta
+        # The equation of `derive.thresholds` with I2 = Q0 - defect, without cancellation at small tau.
+        return -2 * (moments.defect + tau2 * moments.psi) - delta
 
     low = high = float(np.log(law.Q0 + delta))
     while residual(high) < 0:
