@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from derive.spectra import CUT_MOMENTS
+from numerics.closed_moments import closed_moments
 from numerics.laws import AtomicLaw, ClosedLaw
 
 __all__ = ["CutValues", "FreeConvolution"]
 
 _NODES = 16
 _MAX_PANELS = 60
+_NARROW = 0.1  # tau2/Q0 below which the moment below the cut keeps more digits than the one above
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,12 @@ class FreeConvolution:
         Law of S0, in float64.
     tau2 : float
         Variance of the semicircle (its support is [-2 tau, 2 tau]).
-    order : int
-        Gauss nodes on each panel; the default reaches rounding.
+    order : int, optional
+        Gauss nodes on each panel of the contour. Left out, closed primitives are used where they keep
+        their digits, and else 16 nodes, which reach rounding.
     """
 
-    def __init__(self, law: ClosedLaw | AtomicLaw, tau2: float, order: int = _NODES) -> None:
+    def __init__(self, law: ClosedLaw | AtomicLaw, tau2: float, order: int | None = None) -> None:
         self.law, self.tau2, self.tau, self.order = law, tau2, tau2**0.5, order
         self.lowest, self.highest = float(law.support[0][0]), float(law.support[-1][1])
 
@@ -231,21 +234,33 @@ class FreeConvolution:
         if w.imag == 0 and w.real < self.lowest:
             I1, Q0 = law.mean - theta, law.Q0 + self.tau2
             return CutValues(1, I1, Q0 - 2 * theta * I1 - theta**2, 0, 1, 0, -self.tau2, 0, w)
-        zs, gs, dz = self._contour(w, right=True)
-        shifted = zs - theta
-        measure = -dz / np.pi
-        moments = {
-            name: float(np.sum((measure * gs**j * shifted**k).imag))
-            for (j, k), name in CUT_MOMENTS.items()
-        }
-        if self.tau2 < law.Q0:
+        if self._is_easy(w):
+            moments = closed_moments(law, w, G, self.tau2, theta)
+        else:
+            moments = self._contour_moments(w, theta)
+        if self.tau2 < _NARROW * law.Q0:
             zs, gs, dz = self._contour(w, right=False)
-            defect = float(np.sum((dz / np.pi * gs * zs**2).imag)) - self.tau2
+            defect = float((dz / np.pi * gs * zs**2).sum().imag) - self.tau2
         else:
             above = moments["I2"] + 2 * theta * moments["I1"] + theta**2 * moments["mass"]
             defect = law.Q0 - above
         edge = (c - theta) * (-G.imag) ** 3 / np.pi
         return CutValues(**moments, defect=defect, edge=edge, point=w)
+
+    def _is_easy(self, w: complex) -> bool:
+        """Whether closed primitives keep their digits: tau of the target's size, no edge nearby."""
+        if self.order is not None or not isinstance(self.law, ClosedLaw) or w.imag < 0.1 * self.tau:
+            return False
+        return bool(_NARROW * self.law.Q0 < self.tau2 < self.law.Q0 / _NARROW)
+
+    def _contour_moments(self, w: complex, theta: float) -> dict[str, float]:
+        zs, gs, dz = self._contour(w, right=True)
+        # Powers are built up factor by factor: [j, k] from [j, k-1] or [j-1, k].
+        integrands: dict[tuple[int, int], NDArray[np.complex128]] = {(0, 0): -dz / np.pi}
+        shifted = zs - theta
+        for j, k in CUT_MOMENTS:
+            integrands[j, k] = integrands[j, k - 1] * shifted if k else integrands[j - 1, 0] * gs
+        return {name: float(integrands[jk].sum().imag) for jk, name in CUT_MOMENTS.items()}
 
     def _contour(
         self, w: complex, right: bool
@@ -270,7 +285,7 @@ class FreeConvolution:
             breaks.append(breaks[-1] + step)
             step *= 2
         breaks.append(total)
-        nodes, weights = _gauss(self.order)
+        nodes, weights = _gauss(self.order or _NODES)
         lengths = np.diff(breaks)
         angle = -sign * (np.array(breaks[:-1])[:, None] + lengths[:, None] * nodes).ravel()
         # w + spoke (e^(i angle) - 1) without cancellation near the start.

@@ -18,8 +18,9 @@ from numerics.equations import Equations, equations
 from numerics.laws import float_law
 from numerics.solution import NotConverged
 
-__all__ = ["FloatSolver", "State"]
+__all__ = ["MOMENTS", "FloatSolver", "State"]
 
+MOMENTS = tuple(f.name for f in fields(CutValues) if f.name != "point")
 # Residual at which Newton has converged. Near the bulk edge psi carries a rounding of up to 1e-10
 # of itself; the residual goes into the error estimate, so nothing is hidden by it.
 _TOLERANCE = 1e-9
@@ -45,13 +46,13 @@ class State:
     @property
     def arguments(self) -> tuple[float, ...]:
         """Cut moments in the order of the generated functions."""
-        return tuple(getattr(self.moments, f.name) for f in fields(CutValues))[:-1]
+        return tuple(getattr(self.moments, name) for name in MOMENTS)
 
 
 class FloatSolver:
     """All that is fixed while (tau2, theta) vary: law, parameters, generated equations."""
 
-    def __init__(self, problem: Problem, order: int = 16) -> None:
+    def __init__(self, problem: Problem, order: int | None = None) -> None:
         self.problem, self.order = problem, order
         self.law = float_law(problem.target)
         self.alpha, self.lam, self.noise = map(float, (problem.alpha, problem.lam, problem.noise))
@@ -110,7 +111,10 @@ class FloatSolver:
             norm = float(np.max(np.abs(residual)))
             if norm < 1e-15:
                 break
-            step = np.linalg.lstsq(self.jacobian(state), -residual, rcond=None)[0]
+            try:
+                step = np.linalg.solve(self.jacobian(state), -residual)
+            except np.linalg.LinAlgError:
+                break
             step *= min(1.0, 1.0 / np.max(np.abs(step)))
             new = self._search(state, step, norm)
             if new is None:
@@ -122,7 +126,8 @@ class FloatSolver:
         self, state: State, step: np.ndarray[Any, Any], norm: float
     ) -> tuple[State, np.ndarray[Any, Any]] | None:
         t = state.theta / state.tau2**0.5
-        for halving in range(12):
+        # Near convergence only rounding can make a full step fail, and halving it does not help.
+        for halving in range(12 if norm > _TOLERANCE else 1):
             d_log, d_t = step * 0.5**halving
             tau2 = state.tau2 * float(np.exp(d_log))
             # Rounding must not leave a theta that the closing equation sets to zero.
@@ -140,7 +145,7 @@ class FloatSolver:
         tau2 = (self.Q0 + self.noise / 2) / (2 * self.alpha)
         theta = min(self.lam / (4 * self.alpha), 1.5 * tau2**0.5)
         state = self.at(tau2, theta, closing)
-        for _ in range(6):
+        for _ in range(3):
             risk = self.outputs(state)["excess_risk"]
             tau2 = max((risk + self.noise / 2) / (2 * self.alpha), 1e-3 * tau2)
             A = max(4 * self.alpha - 2 * state.moments.psi, 0.4 * self.alpha)

@@ -4,15 +4,14 @@ Cancellation in the closed primitives costs digits, so the solution is checked a
 precision and the guard digits are raised until the check passes.
 """
 
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
 from mpmath.ctx_mp import MPContext
 
 from derive.model import Problem
-from numerics.convolution import CutValues
 from numerics.equations import equations
-from numerics.float_solver import State
+from numerics.float_solver import MOMENTS, State
 from numerics.laws import mp_law
 from numerics.mp_convolution import MPConvolution
 from numerics.precision import context, evaluate
@@ -45,9 +44,9 @@ class _Point:
             point = nu.preimage(theta, self.preimage)
         self.preimage = point
         moments = nu.cut_at(point, theta)
-        values = [getattr(moments, f.name) for f in fields(CutValues)][:-1]
         if not self.capped:
-            values[-1] = self.ctx.mpf(0)
+            moments = replace(moments, edge=self.ctx.mpf(0))
+        values = [getattr(moments, name) for name in MOMENTS]
         return (tau2, theta, self.alpha, self.lam, self.noise, self.law.Q0, *values)
 
     def residuals(self, tau2: Any, theta: Any) -> Any:

@@ -3,26 +3,16 @@
 Each cut moment is Im/pi of a generated function at the preimage of the cut; no quadrature is needed.
 """
 
-from functools import lru_cache
 from typing import Any
 
-import sympy as sp
 from mpmath.ctx_mp import MPContext
 
-from derive import symbols as s
-from derive.generate import compile_function
-from derive.spectra import CUT_MOMENTS, LAW_PRIMITIVES, cut_primitive, g, law_symbol, w
+from derive.spectra import CUT_MOMENTS
+from numerics.closed_moments import closed_moments
 from numerics.convolution import CutValues
 from numerics.laws import Law
 
 __all__ = ["MPConvolution"]
-
-_ARGUMENTS = (w, g, s.tau2, s.theta, *(law_symbol(*ab) for ab in LAW_PRIMITIVES))
-
-
-@lru_cache(maxsize=1)
-def _primitives() -> dict[str, sp.Expr]:
-    return {name: cut_primitive(j, k) for (j, k), name in CUT_MOMENTS.items()}
 
 
 class MPConvolution:
@@ -30,7 +20,6 @@ class MPConvolution:
 
     def __init__(self, law: Law, tau2: Any, ctx: MPContext) -> None:
         self.law, self.tau2, self.ctx = law, tau2, ctx
-        self._moments = compile_function("moments", _ARGUMENTS, _primitives(), "mpmath", ctx)
 
     def map(self, point: Any) -> tuple[Any, Any, Any]:
         """z, dz/dw and G0 at w."""
@@ -72,13 +61,7 @@ class MPConvolution:
 
     def mass_above(self, point: Any, G: Any) -> Any:
         """Mass above the cut."""
-        return self._all(point, G, self.ctx.mpf(0))["mass"]
-
-    def _all(self, point: Any, G: Any, theta: Any) -> dict[str, Any]:
-        values = self.law.primitives(point, G).values()
-        found = self._moments(point, G, self.tau2, theta, *values)
-        parts = (value.imag / self.ctx.pi for value in found)
-        return dict(zip(CUT_MOMENTS.values(), parts, strict=True))
+        return closed_moments(self.law, point, G, self.tau2, self.ctx.mpf(0))["mass"]
 
     def cut_at(self, point: Any, theta: Any) -> CutValues:
         """All cut moments at the cut with this preimage."""
@@ -91,7 +74,7 @@ class MPConvolution:
             I1, one, zero = law.mean - theta, ctx.mpf(1), ctx.mpf(0)
             I2 = law.Q0 + self.tau2 - 2 * theta * I1 - theta**2
             return CutValues(one, I1, I2, zero, one, zero, -self.tau2, zero, point)
-        at = self._all(point, G, theta)
+        at = closed_moments(law, point, G, self.tau2, theta)
         defect = law.Q0 - (at["I2"] + 2 * theta * at["I1"] + theta**2 * at["mass"])
         edge = (z.real - theta) * (-G.imag) ** 3 / ctx.pi
         return CutValues(**at, defect=defect, edge=edge, point=point)
