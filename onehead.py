@@ -1,12 +1,9 @@
 """The command line: parse, call one room, print."""
 
-import csv
 import inspect
-import io
 import json
-import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -15,7 +12,6 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 from rich.progress import Progress, track
-from rich.table import Table as RichTable
 
 from derive import Atoms, MarchenkoPastur, PowerLaw, Problem, ProblemError, exact
 from derive.potential import potential_steps
@@ -27,8 +23,9 @@ from numerics.precision import check_digits
 from numerics.solution import KEYS
 from numerics.sweep import Ledger, curve, grid
 from validate.compare import compare_row, read_table, standardise, summarise
-from validate.report import Table, threshold_row
 from validate.report import report as report_tables
+from validate.report import threshold_row
+from validate.tables import Table, as_csv, as_json, as_text
 
 app = typer.Typer(
     help="Derive, solve and check the statistical physics of single-head attention.",
@@ -174,54 +171,6 @@ def write(text: str, output: Path | None) -> None:
         typer.echo(text.rstrip("\n"))
     else:
         output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
-
-
-def as_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows with the union of their keys as columns."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
-
-
-def as_json(data: Any) -> str:
-    """JSON without NaN or Infinity, which are not JSON."""
-    return json.dumps(_finite(data), indent=2, allow_nan=False)
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    if isinstance(data, float) and not math.isfinite(data):
-        return str(data)
-    return data
-
-
-def as_text(table: Table) -> str:
-    """A rich table as plain text, as wide as it needs to be when not on a terminal."""
-    width = None if sys.stdout.isatty() else 400
-    console = Console(file=io.StringIO(), width=width, highlight=False)
-    body = RichTable(box=None, pad_edge=False)
-    for column in table.columns:
-        body.add_column(column, overflow="fold")
-    for row in table.rows:
-        body.add_row(*(_cell(value) for value in row))
-    console.print(table.title, style="bold")
-    console.print(body)
-    if table.note:
-        console.print(table.note)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def print_row(row: dict[str, Any], title: str, fmt: str, output: Path | None) -> None:
@@ -494,11 +443,9 @@ def report_command(
     check_digits(digits)
     tables = list(_shown(report_tables(max(digits, 16)), fmt, output))
     if fmt == "json":
-        data = {t.title: [dict(zip(t.columns, row, strict=True)) for row in t.rows] for t in tables}
-        write(as_json(data), output)
+        write(as_json({table.title: table.records() for table in tables}), output)
     elif fmt == "csv":
-        blocks = [as_csv([dict(zip(t.columns, row, strict=True)) for row in t.rows]) for t in tables]
-        write("\n".join(blocks), output)
+        write("\n".join(as_csv(table.records()) for table in tables), output)
     elif output is not None:
         write("\n".join(as_text(table) for table in tables), output)
 

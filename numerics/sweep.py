@@ -96,7 +96,7 @@ def curve(
     digits: int = 15,
     ledger: Ledger | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Solve on the grid alphas x lams, continuing along alpha at each lam.
+    """Solve on a grid, continuing along alpha at each lam and along lam at the first alpha.
 
     Parameters
     ----------
@@ -110,15 +110,17 @@ def curve(
     """
     ledger = ledger or Ledger(None)
     alphas = list(alphas)
+    row_start: Solution | None = None
     for lam in [None] if lams is None else list(lams):
-        previous: Solution | None = None
-        for alpha in alphas:
+        previous = row_start
+        for position, alpha in enumerate(alphas):
             point = problem.at(alpha=alpha, lam=0 if lam is None else lam)
             key = f"{point.describe()} lam={'optimal' if lam is None else lam} digits={digits}"
             row = ledger.rows.get(key)
             if row is None:
                 previous, row = _solved(point, lam is None, digits, previous)
                 ledger.add(key, row)
+            row_start = row_start if position else previous
             yield {"alpha": float(alpha) if digits <= 15 else str(sp.N(alpha, digits))} | row
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,15 @@ from derive.model import Problem
 from derive.targets import PowerLaw
 from numerics.state_evolution import solve
 
-__all__ = ["COLUMNS", "QUANTITIES", "compare_row", "read_table", "standardise", "summarise"]
+__all__ = [
+    "COLUMNS",
+    "QUANTITIES",
+    "compare_row",
+    "problem_of",
+    "read_table",
+    "standardise",
+    "summarise",
+]
 
 QUANTITIES = ("q", "m", "excess_risk", "train_loss", "test_loss", "trace")
 COLUMNS = ("d", "n", "gamma", "noise", "lam", "width", "mse_mean", "mse_std")
@@ -127,8 +134,3 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "median": statistics.median(distances) if distances else None,
         "worst": worst,
     }
-
-
-def compare_table(rows: list[dict[str, str]]) -> Iterator[dict[str, Any]]:
-    """Compare row by row."""
-    yield from map(compare_row, rows)

@@ -1,7 +1,6 @@
 """Tables that the engine derives and solves: thresholds, exponents, a worked solve, direct training."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import sympy as sp
@@ -14,18 +13,9 @@ from derive.targets import MarchenkoPastur, Target
 from numerics.solution import KEYS
 from numerics.state_evolution import solve, solve_optimal
 from numerics.thresholds import Threshold, collapse, interpolation, perfect_recovery
+from validate.tables import Table
 
-__all__ = ["Table", "report", "threshold_row"]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A titled table; every row has one entry for each column."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    note: str = ""
+__all__ = ["report", "threshold_row"]
 
 
 def digits_of(threshold: Threshold, digits: int) -> str:
