@@ -18,7 +18,7 @@ from derive.potential import potential_steps
 from derive.saddle import saddle_steps
 from derive.steps import render
 from derive.targets import Target
-from numerics import NotConverged, solve, solve_optimal
+from numerics import solve, solve_optimal
 from numerics.precision import check_digits
 from numerics.solution import KEYS
 from numerics.sweep import Ledger, curve, grid
@@ -472,7 +472,7 @@ def main() -> None:
     except (ProblemError, _UsageProblem) as error:
         message = error.format_message() if hasattr(error, "format_message") else str(error)
         _fail(message, 2)
-    except NotConverged as error:
+    except ArithmeticError as error:  # NotConverged is one
         _fail(str(error), 1)
     except KeyboardInterrupt:
         _fail("interrupted; points finished so far are in the --store file, if one was given", 130)

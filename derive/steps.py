@@ -48,7 +48,8 @@ def _as_text(steps: Sequence[Step]) -> str:
 def _as_latex(steps: Sequence[Step]) -> str:
     lines = []
     for step in steps:
-        lines.append(rf"\paragraph{{{step.name}.}} {step.operation}.")
+        words = f"{step.name}.}} {step.operation}.".replace("_", r"\_")
+        lines.append(r"\paragraph{" + words)
         lines.append(rf"\[ {latex(step.definition)} \]")
         lines.append(rf"\[ \Longrightarrow\quad {latex(step.result)} \]")
     return "\n".join(lines)

@@ -32,6 +32,7 @@ __all__ = ["AtomicLaw", "ClosedLaw", "Law", "float_law", "mp_law", "target_atoms
 
 _KAPPA0 = sp.Symbol("kappa0", positive=True)
 _MAX_MP_ATOMS = 4000
+_BLOCK = 4_000_000  # complex numbers held at once
 
 
 class Law(Protocol):
@@ -132,7 +133,16 @@ class AtomicLaw:
 
     def stieltjes(self, point: Any) -> tuple[Any, Any]:
         """G0 and its derivative."""
-        inverse = 1 / (np.asarray(point)[..., None] - self.values)
+        points = np.asarray(point, dtype=complex)
+        # Blocks bound the memory when there are many atoms.
+        blocks = np.array_split(points.ravel(), 1 + points.size * self.values.size // _BLOCK)
+        transforms, slopes = zip(*map(self._block, blocks), strict=True)
+        return np.concatenate(transforms).reshape(points.shape), np.concatenate(slopes).reshape(
+            points.shape
+        )
+
+    def _block(self, points: NDArray[np.complex128]) -> tuple[Any, Any]:
+        inverse = 1 / (points[:, None] - self.values)
         return inverse @ self.weights, -(inverse**2) @ self.weights
 
     def log_potential(self, point: complex, transform: complex) -> complex:

@@ -44,12 +44,17 @@ class Threshold:
 def _agree(solve: Any, digits: int, guards: tuple[int, ...] = (15, 60, 200)) -> Threshold:
     """Solve at two working precisions; raise the guard digits until they agree."""
     for guard in guards:
-        (coarse, _), (fine, unknown) = solve(digits + guard), solve(digits + 2 * guard)
-        scale = abs(fine) or 1
-        change = abs(fine - coarse) / scale
+        try:
+            (coarse, _), (fine, unknown) = solve(digits + guard), solve(digits + 2 * guard)
+        except (ValueError, ZeroDivisionError):  # how mpmath reports a root that it did not find
+            continue
+        change = abs(fine - coarse) / (abs(fine) or 1)
         if change < type(fine)(10) ** (-digits):
             return Threshold(fine, unknown, float(change))
-    raise ArithmeticError(f"{digits} digits of the threshold were not reached")
+    raise ArithmeticError(
+        f"{digits} digits of the threshold were not reached with {2 * guards[-1]} guard digits; "
+        "the parameters are extreme: ask for fewer digits or move them"
+    )
 
 
 def perfect_recovery(rank_fraction: sp.Expr, digits: int = 15) -> Threshold:
@@ -59,6 +64,11 @@ def perfect_recovery(rank_fraction: sp.Expr, digits: int = 15) -> Threshold:
     ----------
     rank_fraction : sympy.Expr
         Rank of S0 over d; nothing else of the target matters.
+
+    Raises
+    ------
+    ArithmeticError
+        The digits were not reached, as for the other thresholds.
     """
 
     def solve(working: int) -> tuple[Any, dict[str, Any]]:
@@ -105,9 +115,11 @@ def interpolation(target: Target, noise: sp.Expr, digits: int = 15) -> Threshold
             return residual(tau2, delta, law.Q0, moments.I2, moments.psi)[0], moments.psi
 
         start = ctx.mpf(seed[0])
-        scale = start + delta
-        ratio = ctx.findroot(lambda u: at(u * start)[0] / scale, (ctx.mpf(1), 1 + ctx.mpf(10) ** -10))
-        tau2 = ratio * start
+
+        def scaled(log_ratio: Any) -> Any:
+            return at(start * ctx.exp(log_ratio))[0] / (start + delta)
+
+        tau2 = start * ctx.exp(ctx.findroot(scaled, (ctx.mpf(0), ctx.mpf(10) ** -10)))
         return at(tau2)[1] / 2, {"tau": ctx.sqrt(tau2)}
 
     return _agree(solve, digits)
