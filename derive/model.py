@@ -6,9 +6,11 @@ from typing import Any
 import sympy as sp
 
 from derive import symbols as s
-from derive.channels import CHANNELS
+from derive.channels import TASKS, Channel
+from derive.linear import LinearChannel
 from derive.exact import ProblemError, exact
 from derive.penalties import PENALTIES
+from derive.softmax import SoftmaxChannel, T
 from derive.targets import MarchenkoPastur, Target
 
 __all__ = ["Problem"]
@@ -35,6 +37,12 @@ class Problem:
         Names of the channel and of the penalty.
     width, d : int, optional
         Student width p and matrix size d; p = d when left out.
+    tokens : int or sympy.Symbol, optional
+        T of a softmax task, the symbol ``T`` when left out; the linear task has one token.
+    beta, beta0 : sympy.Expr
+        Inverse temperatures of student and target (softmax tasks).
+    noise_at : {"inside", "outside"}
+        Where label noise enters (softmax tasks; the linear one knows no difference).
 
     Raises
     ------
@@ -50,6 +58,10 @@ class Problem:
     penalty: str = "nuclear"
     width: int | None = None
     d: int | None = None
+    tokens: Any = None
+    beta: sp.Expr = sp.Integer(1)
+    beta0: sp.Expr = sp.Integer(1)
+    noise_at: str = "inside"
 
     def __post_init__(self) -> None:
         for name in ("alpha", "lam", "noise"):
@@ -59,9 +71,35 @@ class Problem:
         for name in ("lam", "noise"):
             if getattr(self, name).is_number and getattr(self, name).is_negative:
                 raise ProblemError(f"{name} must not be negative, not {getattr(self, name)}")
-        _known("task", self.task, CHANNELS)
+        _known("task", self.task, TASKS)
+        self._check_channel()
         _known("penalty", self.penalty, PENALTIES)
         self._check_width()
+
+    def _check_channel(self) -> None:
+        """Read the channel's own parameters; the linear task takes none."""
+        if TASKS[self.task] is LinearChannel:
+            given = (self.tokens or 1, exact(self.beta, "beta"), exact(self.beta0, "beta0"))
+            if given != (1, 1, 1):
+                raise ProblemError("the linear task has one token and no softmax: leave out T and beta")
+            object.__setattr__(self, "tokens", 1)
+            return
+        object.__setattr__(self, "tokens", T if self.tokens is None else self.tokens)
+        channel = self.channel
+        for name in ("tokens", "beta", "beta0"):
+            object.__setattr__(self, name, getattr(channel, name))
+
+    @property
+    def channel(self) -> Channel:
+        """The output channel: one factor of the potential."""
+        if TASKS[self.task] is LinearChannel:
+            return LinearChannel()
+        return SoftmaxChannel(self.task, self.tokens, self.beta, self.beta0, self.noise_at)
+
+    @property
+    def alpha_bar(self) -> sp.Expr:
+        """L_eff alpha, the axis on which the thresholds of every T are those of T = 1."""
+        return self.channel.directions * self.alpha
 
     def _check_width(self) -> None:
         implied = self.target.dimension
@@ -92,7 +130,7 @@ class Problem:
 
     def describe(self) -> str:
         """One line that names every parameter."""
-        parts = [f"{self.task} task", f"{self.penalty} penalty", str(self.target)]
+        parts = [self.channel.describe(), f"{self.penalty} penalty", str(self.target)]
         parts += [f"{n} = {getattr(self, n)}" for n in ("alpha", "lam", "noise")]
         if self.width is not None:
             parts.append(f"width {self.width} of {self.d}")

@@ -4,16 +4,18 @@ Stages: channel (Moreau envelope, averaged) + penalty (ground state of one eigen
 over nu) + Legendre terms  ->  one SymPy expression (THEORY.md section 2).
 """
 
+from functools import cache
+
 import sympy as sp
 
 from derive import symbols as s
-from derive.channels import CHANNELS
+from derive.channels import Channel
 from derive.model import Problem
 from derive.penalties import PENALTIES, ground_state, spectral_steps
 from derive.spectra import SpectralIntegral
 from derive.steps import Step
 
-__all__ = ["potential", "potential_steps", "spectral_term"]
+__all__ = ["chain", "potential", "potential_steps", "spectral_term"]
 
 
 def spectral_term(penalty: str) -> sp.Expr:
@@ -22,17 +24,16 @@ def spectral_term(penalty: str) -> sp.Expr:
     return coefficient * SpectralIntegral(integrand, s.M, s.C)
 
 
-def potential_steps(problem: Problem) -> list[Step]:
-    """The chain that leads to the potential; the last result is the potential itself."""
-    channel = CHANNELS[problem.task]
+@cache
+def chain(channel: Channel, penalty: str) -> dict[str, Step]:
+    """The steps of a channel and a penalty by name; the last one holds the potential."""
     steps = channel.steps()
     moreau = next(step.result.rhs for step in steps if step.name == "averaged Moreau envelope")
-    spectral = spectral_term(problem.penalty)
+    spectral = spectral_term(penalty)
     legendre = -s.A * s.q / 2 + s.M * s.m + s.C * s.V
     total = s.alpha * moreau + spectral + legendre
-    return [
-        *steps,
-        *spectral_steps(PENALTIES[problem.penalty]),
+    steps += [
+        *spectral_steps(PENALTIES[penalty]),
         Step(
             "spectral potential",
             sp.Symbol("P(A, M, C)"),
@@ -46,6 +47,12 @@ def potential_steps(problem: Problem) -> list[Step]:
             sp.Eq(sp.Symbol("e"), total),
         ),
     ]
+    return {step.name: step for step in steps}
+
+
+def potential_steps(problem: Problem) -> list[Step]:
+    """The chain that leads to the potential; the last result is the potential itself."""
+    return list(chain(problem.channel, problem.penalty).values())
 
 
 def potential(problem: Problem) -> sp.Expr:

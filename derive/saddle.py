@@ -10,42 +10,37 @@ from functools import cache
 import sympy as sp
 
 from derive import symbols as s
-from derive.model import Problem
+from derive.channels import Channel
+from derive.linear import LinearChannel
 from derive.penalties import PENALTIES, denoiser
-from derive.potential import potential_steps
+from derive.potential import chain
 from derive.spectra import SpectralIntegral, free_moments, in_cut_moments
-from derive.steps import Step
 
 __all__ = [
+    "PARTNER",
     "ClosedForm",
     "Reduced",
     "definitions",
     "direct_solution",
     "reduced_system",
     "saddle_equations",
-    "saddle_steps",
 ]
 
 # Each derivative of the potential is linear in the partner of its variable: Legendre duality.
 _LEGENDRE = -s.A * s.q / 2 + s.M * s.m + s.C * s.V
-_PARTNER = {s.A: s.q, s.M: s.m, s.C: s.V, s.q: s.A, s.m: s.M, s.V: s.C}
+PARTNER = {s.A: s.q, s.M: s.m, s.C: s.V, s.q: s.A, s.m: s.M, s.V: s.C}
+
+
+def _result(channel: Channel, penalty: str, name: str) -> sp.Expr:
+    return chain(channel, penalty)[name].result.rhs
 
 
 @cache
-def _chain(task: str, penalty: str) -> dict[str, Step]:
-    return {step.name: step for step in potential_steps(Problem(task=task, penalty=penalty))}
-
-
-def _result(task: str, penalty: str, name: str) -> sp.Expr:
-    return _chain(task, penalty)[name].result.rhs
-
-
-@cache
-def saddle_equations(task: str, penalty: str) -> dict[sp.Symbol, sp.Expr]:
+def saddle_equations(channel: Channel, penalty: str) -> dict[sp.Symbol, sp.Expr]:
     """Each of q, m, V, A, M, C solved from the derivative of the potential that fixes it."""
-    e = _result(task, penalty, "potential")
+    e = _result(channel, penalty, "potential")
     equations = {}
-    for partner, unknown in _PARTNER.items():
+    for partner, unknown in PARTNER.items():
         coefficient = sp.diff(_LEGENDRE, partner, unknown)
         solved = sp.expand(unknown - sp.diff(e, partner) / coefficient)
         equations[unknown] = sp.factor(free_moments(solved, s.mean, s.Q0))
@@ -53,9 +48,9 @@ def saddle_equations(task: str, penalty: str) -> dict[sp.Symbol, sp.Expr]:
 
 
 @cache
-def definitions(task: str, penalty: str) -> dict[str, sp.Expr]:
+def definitions(channel: Channel, penalty: str) -> dict[str, sp.Expr]:
     """Every reported quantity before elimination, in the six variables and functionals of nu."""
-    eqs = saddle_equations(task, penalty)
+    eqs = saddle_equations(channel, penalty)
     F = denoiser(PENALTIES[penalty])
     support = PENALTIES[penalty].power(s.x - s.lam, 0)
     return {
@@ -64,9 +59,9 @@ def definitions(task: str, penalty: str) -> dict[str, sp.Expr]:
         # The double integral of the unconstrained denoiser's numerator, 2 A V at the saddle.
         "psi": 2 * s.A * eqs[s.V],
         "excess_risk": s.Q0 - 2 * s.m + s.q,
-        "train_loss": _result(task, penalty, "train loss"),
-        "test_loss": _result(task, penalty, "test loss"),
-        "energy": _result(task, penalty, "potential"),
+        "train_loss": _result(channel, penalty, "train loss"),
+        "test_loss": _result(channel, penalty, "test loss"),
+        "energy": _result(channel, penalty, "potential"),
         "trace": SpectralIntegral(F, s.M, s.C),
         "rank_fraction": SpectralIntegral(support, s.M, s.C),
     }
@@ -103,14 +98,15 @@ class Reduced:
 
 
 @cache
-def reduced_system(task: str) -> Reduced:
+def reduced_system() -> Reduced:
     """Eliminate the six variables in favour of tau2 = C/M^2 and theta = lam/M.
 
-    The channel must give A = M (true of the linear one, whose loss is quadratic).
+    It rests on A = M, which the linear channel gives because its loss is quadratic.
     """
-    eqs = saddle_equations(task, "nuclear")
+    channel = LinearChannel()
+    eqs = saddle_equations(channel, "nuclear")
     if sp.simplify(eqs[s.A] - eqs[s.M]) != 0:
-        raise ValueError(f"the {task} channel has A != M: the reduction does not apply")
+        raise ValueError(f"the {channel.task} channel has A != M: the reduction does not apply")
 
     def scale(expression: sp.Expr) -> sp.Expr:
         in_moments = in_cut_moments(expression, s.tau2, s.theta)
@@ -125,7 +121,7 @@ def reduced_system(task: str) -> Reduced:
         inserted = sp.cancel(sp.together(scale(expression).subs(scaled)))
         return sp.factor(inserted.subs(s.A, A))
 
-    outputs = {name: at_solution(value) for name, value in definitions(task, "nuclear").items()}
+    outputs = {name: at_solution(value) for name, value in definitions(channel, "nuclear").items()}
     for name in ("m", "excess_risk"):
         outputs[name] = sp.expand(outputs[name])
     # tau2 = C/M^2 with the channel's C, in which V goes the way of A.
@@ -149,13 +145,14 @@ class ClosedForm:
 
 
 @cache
-def direct_solution(task: str) -> ClosedForm:
+def direct_solution() -> ClosedForm:
     """Solve the Frobenius state evolution exactly (THEORY.md section 6).
 
     The outputs are written in `symbols` and in the two placeholders ``scale`` and ``shrink``, whose
     values keep their limits at lam -> 0+ on both sides of the interpolation threshold.
     """
-    eqs = saddle_equations(task, "frobenius")
+    channel = LinearChannel()
+    eqs = saddle_equations(channel, "frobenius")
     a, rho, R = sp.symbols("scale shrink R", nonnegative=True)
     V = sp.cancel(eqs[s.V].subs(s.A, a - s.lam))
     A = sp.cancel(eqs[s.A].subs(s.V, V))
@@ -173,7 +170,7 @@ def direct_solution(task: str) -> ClosedForm:
     solution[s.C] = (a**2 * noise).subs(R, risk)
 
     def loss(name: str) -> sp.Expr:
-        value = _result(task, "frobenius", name).subs(s.q, R - s.Q0 + 2 * s.m).subs(s.V, V)
+        value = _result(channel, "frobenius", name).subs(s.q, R - s.Q0 + 2 * s.m).subs(s.V, V)
         # a = A/rho cancels V in favour of the ratio, which stays finite at lam -> 0+.
         return sp.factor(sp.cancel(value).subs(a, sp.solve(shrink - rho, a)[0]).subs(R, risk))
 
@@ -191,71 +188,3 @@ def direct_solution(task: str) -> ClosedForm:
     stationary = sp.solve(sp.diff(risk, rho), s.Delta)[0]
     best_lam = s.Delta * sp.cancel(a_of_rho * (1 - rho) / stationary)
     return ClosedForm((sp.sqrt(b**2 - 4 * c) - b) / 2, shrink, best_lam, outputs)
-
-
-def saddle_steps(problem: Problem) -> list[Step]:
-    """The chain from the potential to the state evolution and its reduced form."""
-    task, penalty = problem.task, problem.penalty
-    steps = [
-        Step(
-            f"equation for {unknown}",
-            sp.Eq(sp.Derivative(sp.Symbol("e"), partner), 0),
-            f"differentiate the potential in {partner} and solve for {unknown}"
-            + (_RULES.get(unknown, "") if penalty == "nuclear" else ""),
-            sp.Eq(unknown, saddle_equations(task, penalty)[unknown]),
-        )
-        for partner, unknown in _PARTNER.items()
-    ]
-    return steps + (_nuclear_steps(task) if penalty == "nuclear" else _frobenius_steps(task))
-
-
-_RULES = {s.m: ", by the Stein rule in M", s.V: ", by the Burgers rule in C"}
-
-
-def _nuclear_steps(task: str) -> list[Step]:
-    system = reduced_system(task)
-    definition = sp.Eq(s.tau2, s.C / s.M**2), sp.Eq(s.theta, s.lam / s.M)
-    return [
-        Step(
-            "elimination of A",
-            sp.Tuple(*definition),
-            "A = M; insert V = psi/(2 A) and solve",
-            sp.Eq(s.A, system.A),
-        ),
-        Step(
-            "shrinkage equation",
-            definition[1],
-            "insert A",
-            sp.Eq(system.shrinkage, 0),
-        ),
-        Step(
-            "width equation",
-            definition[0],
-            "insert C, q and m, written for S = (S0 + tau G - theta)_+",
-            sp.Eq(system.width, 0),
-        ),
-        *(
-            _output_step(name, definitions(task, "nuclear")[name], value)
-            for name, value in system.outputs.items()
-        ),
-    ]
-
-
-def _frobenius_steps(task: str) -> list[Step]:
-    form = direct_solution(task)
-    return [
-        Step("scale", sp.Eq(sp.Symbol("scale"), s.A + s.lam), "solve", form.scale),
-        Step("shrink", sp.Eq(sp.Symbol("shrink"), s.M / (s.A + s.lam)), "insert A", form.shrink),
-        *(
-            _output_step(name, _frobenius_definition(task, name), value)
-            for name, value in form.outputs.items()
-        ),
-    ]
-
-
-def _frobenius_definition(task: str, name: str) -> sp.Expr:
-    return sp.sqrt(s.C) / s.M if name == "tau" else definitions(task, "frobenius")[name]
-
-
-def _output_step(name: str, definition: sp.Expr, value: sp.Expr) -> Step:
-    return Step(name, definition, "insert the solution", sp.Eq(sp.Symbol(name), value))

@@ -47,7 +47,7 @@ def edge_exponents() -> dict[str, tuple[sp.Expr, sp.Expr]]:
 
 def _width_equation(moments: dict[tuple[int, int], sp.Expr], risk: sp.Expr) -> sp.Expr:
     """Solve tau2 = (R + Delta/2)/(2 alpha) for R when R = risk tau2; theta-free moments only."""
-    system = reduced_system("linear")
+    system = reduced_system()
     values = {CutMoment(*jk, s.tau2, s.theta): value for jk, value in moments.items()}
     width = system.width.subs(values)
     tau2 = sp.solve(width, s.tau2)[0]

@@ -102,7 +102,7 @@ def _compose(cut: sp.Expr, beta: sp.Expr, bulk: dict[tuple[int, int], sp.Expr]) 
     mass, psi = 1 - beta + bulk[1, 0], 1 - beta**2 + bulk[2, 1]
     below = beta**2 - (bulk[1, 2] + 2 * cut * bulk[1, 1] + cut**2 * bulk[1, 0])
     risk = below - 1 + cut**2 * mass + 2 * psi
-    slope = reduced_system("linear").best_shrinkage.subs(
+    slope = reduced_system().best_shrinkage.subs(
         {
             CutMoment(2, 0, s.tau2, s.theta): bulk[2, 0],
             CutMoment(1, 0, s.tau2, s.theta): mass,
@@ -117,7 +117,7 @@ def interpolation_residual() -> sp.Expr:
     The training loss vanishes where A does, psi = 2 alpha; the width equation with that alpha is one
     equation for tau2, and alpha = psi/2 follows.
     """
-    system = reduced_system("linear")
+    system = reduced_system()
     alpha = sp.solve(system.A, s.alpha)[0]
     residual = sp.expand(sp.numer(sp.together(system.width.subs(s.alpha, alpha))))
     return residual.subs(s.theta, 0)
@@ -131,7 +131,7 @@ def collapse_penalty(edge: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     edge : sympy.Expr
         Upper edge of the law of S0 + tau G.
     """
-    system = reduced_system("linear")
+    system = reduced_system()
     empty = {moment: 0 for e in (system.width, system.shrinkage) for moment in e.atoms(CutMoment)}
     tau2 = sp.solve(system.width.subs(empty), s.tau2)[0]
     lam = sp.solve(system.shrinkage.subs(empty), s.lam)[0].subs(s.theta, edge)

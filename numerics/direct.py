@@ -21,8 +21,8 @@ _AUXILIARY = sp.symbols("scale shrink", nonnegative=True)
 
 
 @lru_cache(maxsize=16)
-def _functions(task: str, ctx: MPContext) -> tuple[Any, Any, Any]:
-    form = direct_solution(task)
+def _functions(ctx: MPContext) -> tuple[Any, Any, Any]:
+    form = direct_solution()
     scale, shrink = _AUXILIARY
     return (
         compile_function("scale", _PARAMETERS, {"scale": form.scale}, "mpmath", ctx),
@@ -33,7 +33,7 @@ def _functions(task: str, ctx: MPContext) -> tuple[Any, Any, Any]:
 
 def best_penalty(problem: Problem) -> sp.Expr:
     """The penalty of least risk, exactly."""
-    return direct_solution(problem.task).best_lam.subs({s.Delta: problem.noise, s.Q0: problem.target.Q0})
+    return direct_solution().best_lam.subs({s.Delta: problem.noise, s.Q0: problem.target.Q0})
 
 
 def solve_direct(problem: Problem, digits: int) -> Solution:
@@ -62,7 +62,7 @@ def _values(problem: Problem, digits: int) -> dict[str, Any]:
     law = mp_law(problem.target, ctx)
     numbers = [evaluate(v, ctx) for v in (problem.alpha, problem.lam, problem.noise)]
     parameters = (*numbers, law.Q0, law.mean)
-    scale_of, shrink_of, outputs_of = _functions(problem.task, ctx)
+    scale_of, shrink_of, outputs_of = _functions(ctx)
     (scale,) = scale_of(*parameters)
     (shrink,) = shrink_of(*parameters, scale)
     if 2 * numbers[0] == shrink**2:
@@ -70,7 +70,7 @@ def _values(problem: Problem, digits: int) -> dict[str, Any]:
             problem, float("inf"), "the risk diverges at this alpha; move off alpha = 1/2"
         )
     interpolating = scale == 0
-    names = direct_solution(problem.task).outputs
+    names = direct_solution().outputs
     found = dict(
         zip(
             names,

@@ -76,7 +76,7 @@ class Equations:
 
 
 def _symbolic(closing: str) -> tuple[sp.Expr, sp.Expr]:
-    system = reduced_system("linear")
+    system = reduced_system()
     first = {
         "shrinkage": system.shrinkage,
         "interpolating": system.A,
@@ -89,7 +89,7 @@ def _symbolic(closing: str) -> tuple[sp.Expr, sp.Expr]:
 @cache
 def _expressions() -> dict[str, sp.Expr]:
     """The outputs in numbers."""
-    found = {name: _numbers(e) for name, e in reduced_system("linear").outputs.items()}
+    found = {name: _numbers(e) for name, e in reduced_system().outputs.items()}
     for name in ("excess_risk", "train_loss", "test_loss", "energy"):
         found[name] = sp.factor(_by_defect(found[name]))
     return found | {"tau": sp.sqrt(s.tau2), "theta": s.theta}

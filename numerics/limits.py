@@ -31,7 +31,7 @@ def plain(values: dict[str, Any], digits: int) -> dict[str, Any]:
 def collapsed(problem: Problem, digits: int) -> Solution:
     """S = 0: every cut moment vanishes, and what is left of the equations is exact."""
     ctx = context(digits + 10)
-    system = reduced_system(problem.task)
+    system = reduced_system()
     zero = {m: 0 for e in (*system.outputs.values(), system.width) for m in e.atoms(CutMoment)}
     tau2 = sp.solve(system.width.subs(zero), s.tau2)[0]
     theta = sp.solve(system.shrinkage.subs(zero), s.theta)[0]
@@ -70,7 +70,7 @@ def recovered(problem: Problem, digits: int) -> Solution:
         raise NotConverged(problem, float("nan"), "the width cuts this limit; take a small lam > 0")
     psi = sp.Symbol("psi")
     moment = {CutMoment(2, 1, s.tau2, s.theta): psi}
-    system = reduced_system(problem.task)
+    system = reduced_system()
     limits = {"A": system.A.subs(moment), "V": system.outputs["V"].subs(moment)}
     A, V = compile_function("limits", (s.alpha, psi), limits, "mpmath", ctx)(alpha, at["psi"])
     law = mp_law(problem.target, ctx)

@@ -65,8 +65,11 @@ class Solution:
     phase : str
         ``regular``, ``interpolating`` (zero training loss), ``unpenalised`` (lam -> 0+ above the
         interpolation threshold), ``recovered`` (R = 0) or ``collapsed`` (S = 0).
-    preimage : complex
-        Where the cut sits in the subordination plane; a start for a neighbouring solve.
+    seed : object
+        Where a neighbouring solve starts: the preimage of the cut in the subordination plane, or the
+        coordinates of `numerics.two_sided`.
+    extras : dict
+        More numbers to report, by name.
     """
 
     problem: Problem
@@ -75,7 +78,8 @@ class Solution:
     error_estimate: float
     digits: int = 15
     phase: str = "regular"
-    preimage: complex = field(default=0j, repr=False)
+    seed: Any = field(default=None, repr=False)
+    extras: dict[str, float] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("values", {})
@@ -86,8 +90,9 @@ class Solution:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers up to 15 digits, strings beyond; infinity is the string ``inf``."""
         row = {key: self._plain(self.values[key]) for key in KEYS}
-        extra = {"lam": self._plain_lam(), "phase": self.phase}
-        return row | {"residual": self.residual, "error_estimate": self.error_estimate} | extra
+        row |= {"residual": self.residual, "error_estimate": self.error_estimate}
+        row |= {"lam": self._plain_lam(), "phase": self.phase}
+        return row | {"alpha_bar": float(self.problem.alpha_bar)} | self.extras
 
     def _plain(self, value: Any) -> Any:
         if value == float("inf"):

@@ -131,7 +131,7 @@ def _as_state(solver: FloatSolver, start: Solution | None) -> State | None:
     if start is None or not start.values["tau"] or start.phase == "collapsed":
         return None
     tau2, theta = float(start.values["tau"]) ** 2, float(start.values["theta"])
-    return solver.at(tau2, theta, "shrinkage", start.preimage or None)
+    return solver.at(tau2, theta, "shrinkage", start.seed)
 
 
 def _ridgeless(solver: FloatSolver, guess: State | None, top: float) -> tuple[State, str]:

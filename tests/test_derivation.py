@@ -7,7 +7,8 @@ import sympy as sp
 
 from derive import Problem, ProblemError
 from derive import symbols as s
-from derive.channels import CHANNELS, LinearChannel, gaussian_average
+from derive.gaussian import gaussian_average
+from derive.linear import LinearChannel
 from derive.penalties import PENALTIES, denoiser, ground_state
 from derive.potential import potential, potential_steps
 from derive.saddle import direct_solution, reduced_system, saddle_equations, saddle_steps
@@ -92,7 +93,7 @@ def test_potential_is_that_of_the_theory():
 
 
 def test_saddle_point_equations_of_section_3():
-    eqs = saddle_equations("linear", "nuclear")
+    eqs = saddle_equations(LinearChannel(), "nuclear")
     F = PositivePart(s.x - s.lam, 1)
     pair = SpectralPair(F, s.M, s.C)
     assert vanishes(eqs[s.A] - 4 * s.alpha / (1 + 4 * s.V))
@@ -107,7 +108,7 @@ def test_saddle_point_equations_of_section_3():
 
 
 def test_reduction_to_tau_theta_psi():
-    system = reduced_system("linear")
+    system = reduced_system()
     # theta = lam (1 + 4V)/(4 alpha) and 4V/(1 + 4V) = psi/(2 alpha), so A = 4 alpha - 2 psi.
     V = PSI / (2 * system.A)
     assert vanishes(4 * V / (1 + 4 * V) - PSI / (2 * s.alpha))
@@ -124,8 +125,8 @@ def test_reduction_to_tau_theta_psi():
 
 
 def test_energy_equals_loss_plus_penalty_at_the_saddle():
-    out = reduced_system("linear").outputs
-    system = reduced_system("linear")
+    out = reduced_system().outputs
+    system = reduced_system()
     direct = s.alpha * out["train_loss"] + s.lam * out["trace"]
     gap = (out["energy"] - direct).subs(s.lam, sp.solve(system.shrinkage, s.lam)[0])
     gap = gap.subs(s.Delta, sp.solve(system.width, s.Delta)[0])
@@ -133,18 +134,18 @@ def test_energy_equals_loss_plus_penalty_at_the_saddle():
 
 
 def test_direct_training_closed_form_of_section_6():
-    eqs = saddle_equations("linear", "frobenius")
+    eqs = saddle_equations(LinearChannel(), "frobenius")
     scale = s.A + s.lam
     assert vanishes(eqs[s.V] - 1 / (2 * scale))
     assert vanishes(eqs[s.q] - (s.M**2 * s.Q0 + s.C) / scale**2)
     assert vanishes(eqs[s.m] - s.M * s.Q0 / scale)
-    assert vanishes(direct_solution("linear").best_lam - s.Delta / s.Q0)
+    assert vanishes(direct_solution().best_lam - s.Delta / s.Q0)
 
 
 @pytest.mark.parametrize("alpha", ["1/4", "2/5", "3/4", "3"])
 @pytest.mark.parametrize("lam", ["1/100", "1", "7"])
 def test_direct_solution_satisfies_the_six_equations(alpha, lam):
-    form = direct_solution("linear")
+    form = direct_solution()
     numbers = {s.alpha: sp.Rational(alpha), s.lam: sp.Rational(lam), s.Delta: sp.Rational(1, 3)}
     numbers |= {s.Q0: sp.Rational(3, 2), s.mean: sp.Rational(2, 3)}
     scale, shrink = sp.symbols("scale shrink", nonnegative=True)
@@ -153,7 +154,7 @@ def test_direct_solution_satisfies_the_six_equations(alpha, lam):
     names = (s.q, s.m, s.V, s.A, s.M, s.C)
     six = {v: form.outputs[str(v)].subs(numbers).subs(values).evalf(60) for v in names}
     assert a > 0
-    for unknown, rhs in saddle_equations("linear", "frobenius").items():
+    for unknown, rhs in saddle_equations(LinearChannel(), "frobenius").items():
         assert abs(rhs.subs(numbers).subs(six).evalf(60) - six[unknown]) < 1e-50
 
 

@@ -58,7 +58,7 @@ def test_latex_uses_the_letters_of_the_theory():
 )
 def test_direct_outputs_symbolic_numpy_and_mpmath_agree(values, shrink):
     """At random points on the physical side of the pole 2 alpha = shrink^2."""
-    outputs = direct_solution("linear").outputs
+    outputs = direct_solution().outputs
     scale, rho = sp.symbols("scale shrink", nonnegative=True)
     arguments = (s.alpha, s.lam, s.Delta, s.Q0, s.mean, scale, rho)
     numbers = [*values, values[0] + 1, shrink]

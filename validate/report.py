@@ -58,7 +58,7 @@ def report(digits: int = 30) -> Iterator[Table]:
 
 
 def _equations() -> Table:
-    system = reduced_system("linear")
+    system = reduced_system()
     rows = [
         ("lam = theta M", f"{system.shrinkage} = 0"),
         ("C = tau2 M^2", f"{system.width} = 0"),

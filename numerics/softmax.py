@@ -1,0 +1,182 @@
+"""Solve a softmax task: starts, refinement of the nodes, error estimate (float64)."""
+
+
+
+
+
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive.exact import ProblemError
+from derive.model import Problem
+from numerics.nodes import Nodes, lattice, pooled, sobol
+from numerics.solution import NotConverged, Solution, magnitude
+from numerics.two_sided import Point, TwoSidedSolver
+
+__all__ = ["solve_softmax"]
+
+Array = NDArray[np.float64]
+
+# Lattice spacings with the radius of their ball; Sobol sizes 2^k.
+_LATTICES = ((1.0, 5.0), (0.7, 5.6), (0.5, 6.0), (0.36, 6.3), (0.26, 6.6))
+_SOBOL = (10, 12, 14)
+_REPLICAS = 8
+_TOLERANCE = {"lattice": 1e-6, "sobol": 1e-3}
+_WORTHLESS = 3e-2
+
+
+def solve_softmax(
+    problem: Problem, start: Solution | None = None, tolerance: float | None = None
+) -> Solution:
+    """Solve the state evolution of a softmax task in float64.
+
+    Parameters
+    ----------
+    start : Solution, optional
+        A neighbouring solution to continue from; without one the solve starts near the target and near
+        S = 0, and the lower energy wins.
+    tolerance : float, optional
+        Error estimate at which refinement stops: 1e-6 at T = 2 with noise inside, else 1e-3.
+
+    Returns
+    -------
+    Solution
+        With ``extras``: ``jump_fraction``, the Gaussian mass closer than a tenth of a standard
+        deviation to a jump of the minimiser, and ``fixed_points``, how many the starts led to.
+
+    Raises
+    ------
+    NotConverged
+        No fixed point was found, or its error estimate stayed above 3e-2.
+    ProblemError
+        lam = 0, which only the closed channels take as a limit, or tokens left as a symbol.
+    """
+    check_softmax(problem)
+    solver = TwoSidedSolver(problem)
+    rule = _Lattice(solver) if _on_lattice(problem) else _Sobol(solver)
+    points = _fixed_points(solver, rule.coarse, start)
+    point, J = min(points, key=lambda found: solver.outputs(found[0])["energy"])
+    point, values, error = rule.refine(point, J, tolerance)
+    if not error < _WORTHLESS:
+        raise NotConverged(
+            problem, point.residual, f"the relative error is {error:.0e}; try a larger lam or less beta"
+        )
+    extras = {"jump_fraction": point.averages.jump_fraction, "fixed_points": len(points)}
+    phase = "collapsed" if solver.collapses(point) else "regular"
+    return Solution(
+        problem, values, point.residual, error + point.residual, 15, phase, tuple(point.x), extras
+    )
+
+
+def check_softmax(problem: Problem) -> None:
+    """Refuse what the quadrature cannot do, before the work."""
+    if problem.tokens.free_symbols:
+        raise ProblemError("the number of tokens needs a number to be solved for: state --tokens")
+    for name in ("beta", "beta0"):
+        if getattr(problem, name).free_symbols:
+            raise ProblemError(f"{name} needs a number to be solved for")
+    if problem.lam == 0:
+        raise ProblemError(
+            "the softmax tasks need lam > 0: approach the limit lam -> 0+ with a small one such as 1e-5"
+        )
+
+
+def _on_lattice(problem: Problem) -> bool:
+    return bool(problem.tokens == 2) and (problem.noise_at == "inside" or problem.noise == 0)
+
+
+def _fixed_points(
+    solver: TwoSidedSolver, nodes: Nodes, start: Solution | None
+) -> list[tuple[Point, Array]]:
+    """Distinct fixed points on coarse nodes; a given start alone if it leads to one."""
+    if start is not None and start.seed is not None:
+        try:
+            return [solver.solve(np.array(start.seed), nodes)]
+        except (NotConverged, np.linalg.LinAlgError):
+            pass  # too far away: start afresh
+    found: list[tuple[Point, Array]] = []
+    failure: Exception | None = None
+    for informed in (True, False):
+        try:
+            point, J = solver.solve(solver.start(informed), nodes)
+        except (NotConverged, np.linalg.LinAlgError) as error:
+            failure = error
+            continue
+        if all(_distance(solver, point, other) > _DISTINCT for other, _ in found):
+            found.append((point, J))
+    if not found:
+        assert failure is not None
+        raise failure
+    return found
+
+
+_DISTINCT = 1e-3
+
+
+def _distance(solver: TwoSidedSolver, one: Point, other: Point) -> float:
+    a, b = solver.outputs(one), solver.outputs(other)
+    return max(abs(a[k] - b[k]) / magnitude(a, k) for k in ("q", "m", "excess_risk"))
+
+
+def _relative(values: dict[str, float], other: dict[str, float]) -> float:
+    return max(abs(values[k] - other[k]) / magnitude(values, k) for k in values)
+
+
+class _Lattice:
+    """Refinement by finer lattices; the error is the change from the lattice before."""
+
+    def __init__(self, solver: TwoSidedSolver) -> None:
+        self.solver = solver
+        self.coarse = lattice(*_LATTICES[0])
+
+    def refine(
+        self, point: Point, J: Array, tolerance: float | None
+    ) -> tuple[Point, dict[str, float], float]:
+        values, error = self.solver.outputs(point), float("inf")
+        for spacing in _LATTICES[1:]:
+            nodes = lattice(*spacing)
+            point, J = self.solver.newton(self.solver.at(point.x, nodes), nodes, J)
+            finer = self.solver.outputs(point)
+            error, values = _relative(finer, values), finer
+            if error < (tolerance or 1e-6):
+                break
+        return point, values, error
+
+
+class _Sobol:
+    """Refinement by more points; the error is the standard error over independent randomisations."""
+
+    def __init__(self, solver: TwoSidedSolver) -> None:
+        self.solver = solver
+        self.coarse = self._replica(_SOBOL[0], 0)
+
+    def _replica(self, exponent: int, seed: int) -> Nodes:
+        problem = self.solver.problem
+        outside = problem.noise_at == "outside" and problem.noise != 0
+        labels = int(problem.tokens) ** 2 if outside else 0
+        return sobol(exponent, int(problem.channel.directions), labels, seed)
+
+    def refine(
+        self, point: Point, J: Array, tolerance: float | None
+    ) -> tuple[Point, dict[str, float], float]:
+        solver = self.solver
+        for exponent in _SOBOL:
+            replicas = [self._replica(exponent, _REPLICAS * exponent + r) for r in range(_REPLICAS)]
+            nodes = pooled(replicas)
+            point, J = solver.newton(solver.at(point.x, nodes), nodes, J)
+            values = solver.outputs(point)
+            each = [solver.outputs(self._moved(point, part, J)) for part in replicas]
+            error = max(
+                float(np.std([v[k] for v in each], ddof=1)) / _REPLICAS**0.5 / magnitude(values, k)
+                for k in values
+            )
+            if error < (tolerance or 1e-3):
+                break
+        return point, values, error
+
+    def _moved(self, point: Point, replica: Nodes, J: Array) -> Point:
+        """Where one randomisation alone puts the fixed point, to first order."""
+        here = self.solver.at(point.x, replica)
+        shift = -np.linalg.solve(J, here.step - point.step)
+        return self.solver.at(point.x + self.solver.raw(point, shift), replica)
