@@ -105,7 +105,14 @@ def row_functions() -> RowFunctions:
     gradient = _along(loss, k, rule)
     hessian = _along(gradient, l, rule)
     gauss_newton = 2 * _sum(jacobian * jacobian.subs(k, l))
-    return RowFunctions(jacobian, loss, sp.factor(gradient), hessian, sp.expand(gauss_newton))
+    return RowFunctions(jacobian, loss, sp.factor(gradient), *map(_tidy, (hessian, gauss_newton)))
+
+
+def _tidy(expression: sp.Expr) -> sp.Expr:
+    """Factor the diagonal part (with the Kronecker delta) and the rest: less code to generate."""
+    delta = sp.KroneckerDelta(k, l)
+    parts = sp.collect(sp.expand(expression), delta, evaluate=False)
+    return sp.Add(*(sp.factor(part) * base for base, part in parts.items()))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numerics.nodes import Nodes
-from numerics.prox import SoftmaxRows
+from numerics.prox import Minima, SoftmaxRows
 
 __all__ = ["Averages", "Geometry", "channel_averages"]
 
@@ -28,7 +28,8 @@ class Averages:
     """What the saddle point and the report need; f = (u* - omega)/V, products summed over components.
 
     ``train`` and ``test`` are the losses at u* and omega, ``moreau`` the averaged Moreau envelope;
-    ``jump_fraction`` is the mass closer than a tenth of a standard deviation of omega to a jump of u*.
+    ``jump_fraction`` is the mass closer than a tenth of a standard deviation to a jump of u*, and
+    ``minima`` continues the minima at a neighbouring point.
     """
 
     along: float
@@ -38,6 +39,7 @@ class Averages:
     train: float
     test: float
     jump_fraction: float
+    minima: Minima | None
 
 
 _NEAR = 0.1
@@ -54,7 +56,7 @@ def labels(rows: SoftmaxRows, nodes: Nodes, Q: float, beta0: float, noise: float
 
 
 def channel_averages(
-    rows: SoftmaxRows, nodes: Nodes, at: Geometry, beta0: float, noise: float
+    rows: SoftmaxRows, nodes: Nodes, at: Geometry, beta0: float, noise: float, near: Minima | None
 ) -> Averages:
     """Average over the nodes.
 
@@ -62,21 +64,50 @@ def channel_averages(
     ----------
     noise : float
         Delta of noise outside the softmax; not used where the nodes carry no label noise.
+    near : Minima or None
+        Minima at a neighbouring point on the same nodes to continue.
     """
     y = labels(rows, nodes, at.Q, beta0, noise)
     omega = at.m / at.Q**0.5 * nodes.z0 + at.b * nodes.z
     fitted = rows.preimage(y) if nodes.xi.shape[0] else beta0 / rows.beta * at.Q**0.5 * nodes.z0
-    found = rows.minimise(omega, y, at.V, fitted)
-    f, w = found.shift / at.V, nodes.weights
-    q = at.m**2 / at.Q + at.b**2
-    train = float(w @ found.loss)
+    found = rows.minimise(omega, y, at.V, fitted, near)
+    w, f = nodes.weights, found.shift / at.V
     square = float(w @ (f * f).sum(0))
+    train = float(w @ rows.loss(rows.probabilities(omega + found.shift), y))
+    test = float(w @ rows.loss(rows.probabilities(omega), y))
+    near_jump = _jump_distance(rows, nodes, at, omega, found, beta0) < _NEAR
     return Averages(
         along=float(w @ (f * nodes.z0).sum(0)),
         across=float(w @ (f * nodes.z).sum(0)),
         square=square,
         moreau=train + at.V * square / 2,
         train=train,
-        test=float(w @ rows.loss(rows.probabilities(omega), y)),
-        jump_fraction=float(w @ (found.jump_distance < _NEAR * q**0.5)),
+        test=test,
+        jump_fraction=float(w[found.twofold] @ near_jump),
+        minima=found,
     )
+
+
+def _jump_distance(
+    rows: SoftmaxRows,
+    nodes: Nodes,
+    at: Geometry,
+    omega: Array,
+    found: Minima,
+    beta0: float,
+) -> Array:
+    """First-order distance in (z0, z) of the twofold samples from the jump where their minima tie.
+
+    The gradient of the gap between the minima follows from the envelope theorem.
+    """
+    two = found.twofold
+    best, rival = found.shift[:, two], found.rival
+    centre = omega[:, two]
+    P, Q = (rows.probabilities(centre + shift) for shift in (best, rival))
+    in_omega = best - rival
+    # d(V loss)/dy = -2 V (P - y): y cancels in the difference. It moves with u0 through its own softmax.
+    clean = rows.probabilities(at.Q**0.5 * nodes.z0[:, two], beta0)
+    in_u0 = rows.pull_back(clean, 2 * at.V * (P - Q)) * (beta0 / rows.beta)
+    in_z0 = at.m / at.Q**0.5 * in_omega + at.Q**0.5 * in_u0
+    slope = np.sqrt((in_z0**2).sum(0) + at.b**2 * (in_omega**2).sum(0) + 1e-300)
+    return np.asarray(found.gap / slope)

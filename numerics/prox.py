@@ -4,6 +4,7 @@ min over v of V loss(K v; y) + |v - omega|^2/2, not convex: damped Newton from s
 minimum wins. Gradient and Hessian of a row are generated from `derive.softmax`; K is its reduced basis.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -22,28 +23,31 @@ Array = NDArray[np.float64]
 
 _BLOCK = 8192  # samples at a time: what fits a core's cache
 _STEPS = 60
-_CONVERGED = 1e-11  # Newton step below which a sample is done
-_SAME = 1e-4  # minimisers closer than this (in standard deviations of u) are one
+_QUADRATIC, _LINEAR = 1e-8, 1e-14  # relative steps after which nothing is left to gain
+_ROUNDING, _TINY = 1e-10, 1e-30
+_SAME = 1e-4  # minimisers closer than this are one
 
 
 @dataclass(frozen=True)
 class Minima:
-    """Global minima found for N samples.
+    """Global minima found for N samples, and the runners-up for K of them.
 
     Attributes
     ----------
     shift : array, shape (L_eff, N)
         u* - omega in the reduced coordinates.
-    loss : array, shape (N,)
-        Loss at the minimum.
-    jump_distance : array, shape (N,)
-        First-order distance in omega to where another minimum that was found takes over; infinite
-        where there is no other.
+    twofold : array of int, shape (K,)
+        Samples for which a second minimum was found.
+    rival : array, shape (L_eff, K)
+        Its shift.
+    gap : array, shape (K,)
+        By how much V times the objective is higher there.
     """
 
     shift: Array
-    loss: Array
-    jump_distance: Array
+    twofold: NDArray[np.intp]
+    rival: Array
+    gap: Array
 
 
 @lru_cache(maxsize=8)
@@ -116,6 +120,16 @@ class SoftmaxRows:
         )
         return gradient, full, gauss
 
+    def trace(self, upper: Array) -> Array:
+        """Trace of matrices given by their upper triangles."""
+        return np.asarray(upper[[i for i, (p, r) in enumerate(self._upper) if p == r]].sum(0))
+
+    def pull_back(self, P: Array, cotangent: Array) -> Array:
+        """Derivative in v of sum(cotangent * P), shape (L_eff, N): the softmax's Jacobian transposed."""
+        t, n = self.tokens, P.shape[-1]
+        in_h = self.beta * P * (cotangent - (P * cotangent).sum(0))
+        return np.asarray(self.basis.T @ in_h.transpose(1, 0, 2).reshape(t * t, n))
+
     def preimage(self, y: Array) -> Array:
         """Reduced v whose attention matrix comes near the labels y (clipped into (0, 1))."""
         logs = np.log(np.clip(y, 1e-3, None)) / self.beta
@@ -124,7 +138,7 @@ class SoftmaxRows:
 
     # --- minimisation -------------------------------------------------------------------------
 
-    def minimise(self, omega: Array, y: Array, V: float, label: Array) -> Minima:
+    def minimise(self, omega: Array, y: Array, V: float, label: Array, near: Minima | None) -> Minima:
         """Global minima of V loss + |v - omega|^2/2.
 
         Parameters
@@ -135,26 +149,58 @@ class SoftmaxRows:
             Labels, as `probabilities` orders them.
         label : array, shape (L_eff, N)
             A point near which the loss is small: the second start besides omega.
+        near : Minima or None
+            Minima of a neighbouring problem on the same samples to start from instead; no minima but
+            those that continue them are then looked for.
         """
-        parts = [
-            self._block(omega[:, i : i + _BLOCK], y[..., i : i + _BLOCK], V, label[:, i : i + _BLOCK])
-            for i in range(0, omega.shape[1], _BLOCK)
-        ]
-        return Minima(*(np.concatenate(found, axis=-1) for found in zip(*parts, strict=True)))
+        if near is not None:
+            return self._follow(omega, y, V, near)
+        return self._join(
+            self._block(omega[:, part], y[..., part], V, label[:, part]) for part in _blocks(omega)
+        )
 
-    def _block(self, omega: Array, y: Array, V: float, label: Array) -> tuple[Array, Array, Array]:
+    def _follow(self, omega: Array, y: Array, V: float, near: Minima) -> Minima:
+        shift, value = self._descend_all(near.shift, omega, y, V)
+        at = near.twofold
+        rival, other = self._descend_all(near.rival, omega[:, at], y[..., at], V)
+        swap = other < value[at]
+        shift[:, at], rival = np.where(swap, rival, shift[:, at]), np.where(swap, shift[:, at], rival)
+        gap = np.abs(other - value[at])
+        apart = np.abs(rival - shift[:, at]).max(0) > _SAME
+        return Minima(shift, at[apart], rival[:, apart], gap[apart])
+
+    def _descend_all(self, start: Array, omega: Array, y: Array, V: float) -> tuple[Array, Array]:
+        shift, value = np.empty_like(omega), np.empty(omega.shape[1])
+        for part in _blocks(omega):
+            shift[:, part], value[part] = self.descend(start[:, part], omega[:, part], y[..., part], V)
+        return shift, value
+
+    @staticmethod
+    def _join(parts: Iterable[Minima]) -> Minima:
+        found = list(parts)
+        offsets = np.cumsum([0, *(part.shift.shape[1] for part in found)])
+        twofold = [part.twofold + start for part, start in zip(found, offsets, strict=False)]
+        return Minima(
+            np.concatenate([part.shift for part in found], axis=1),
+            np.concatenate(twofold),
+            np.concatenate([part.rival for part in found], axis=1),
+            np.concatenate([part.gap for part in found]),
+        )
+
+    def _block(self, omega: Array, y: Array, V: float, label: Array) -> Minima:
         near, value = self.descend(np.zeros_like(omega), omega, y, V)
         far, other = self.descend(label - omega, omega, y, V)
-        candidates, values = [near, far], [value, other]
-        twofold = np.flatnonzero(np.abs(near - far).max(0) > _SAME)
-        if twofold.size:
-            at, labels = omega[:, twofold], y[..., twofold]
-            for start in self._mixed(at + near[:, twofold], at + far[:, twofold]):
-                shift, found = near.copy(), value.copy()
-                shift[:, twofold], found[twofold] = self.descend(start - at, at, labels, V)
+        at = np.flatnonzero(np.abs(near - far).max(0) > _SAME)
+        candidates, values = [near[:, at], far[:, at]], [value[at], other[at]]
+        centre, labels = omega[:, at], y[..., at]
+        if at.size:
+            for start in self._mixed(centre + near[:, at], centre + far[:, at]):
+                shift, found = self.descend(start - centre, centre, labels, V)
                 candidates.append(shift)
                 values.append(found)
-        return self._lowest(np.stack(candidates), np.stack(values), omega, y, V)
+        best, rival, gap = _lowest_two(np.stack(candidates), np.stack(values))
+        near[:, at] = best
+        return Minima(near, at, rival, gap)
 
     def _mixed(self, near: Array, far: Array) -> list[Array]:
         """Starts that take some rows from one minimum and the others from another."""
@@ -167,62 +213,68 @@ class SoftmaxRows:
                 starts.append(self._back @ mixed.reshape(t * t, -1))
         return starts
 
-    def _lowest(
-        self, shifts: Array, values: Array, omega: Array, y: Array, V: float
-    ) -> tuple[Array, Array, Array]:
-        samples = np.arange(values.shape[1])
-        best = values.argmin(0)
-        shift = shifts[best, :, samples].T
-        # Where two minima tie, one moves at the speed of the difference of their shifts.
-        apart = np.sqrt(((shifts - shift) ** 2).sum(1))
-        gap = values - values[best, samples]
-        distance = np.where(apart > _SAME, gap / np.maximum(apart, _SAME), np.inf).min(0)
-        loss = self.loss(self.probabilities(omega + shift), y)
-        return shift, loss, distance
-
-    def descend(self, shift: Array, omega: Array, y: Array, V: float) -> tuple[Array, Array]:
-        """Damped Newton from omega + shift; returns local minimisers (shifts) and their values.
+    def descend(self, start: Array, omega: Array, y: Array, V: float) -> tuple[Array, Array]:
+        """Damped Newton from omega + start; returns local minimisers (shifts) and their values.
 
         A step uses the full Hessian where that descends, else the Gauss-Newton one, and Levenberg
         damping that grows as long as a step fails.
         """
-        shift = shift.copy()
-        result = np.empty(shift.shape[1])
-        active = np.arange(shift.shape[1])
-        damping = np.zeros(shift.shape[1])
+        shift, result = start.copy(), np.empty(start.shape[1])
+        active, damping = np.arange(start.shape[1]), np.zeros(start.shape[1])
         P = self.probabilities(omega + shift)
         result[:] = V * self.loss(P, y) + (shift**2).sum(0) / 2
         for _ in range(_STEPS):
             here, labels, centre = shift[:, active], y[..., active], omega[:, active]
-            step = self._step(here, P, labels, V, damping)
+            step, newton = self._step(here, P, labels, V, damping)
             trial = here + step
             Q = self.probabilities(centre + trial)
             value = V * self.loss(Q, labels) + (trial**2).sum(0) / 2
-            old = result[active]
-            good = value <= old + 1e-15 * np.abs(old)
+            good = value <= result[active] * (1 + _ROUNDING)
             shift[:, active[good]] = trial[:, good]
             result[active[good]] = value[good]
-            size = np.abs(step).max(0)
-            damping = np.where(good, np.where(damping > 1e-3, damping / 8, 0), np.maximum(8 * damping, 0.1))
-            keep = (size > _CONVERGED * (1 + np.abs(trial).max(0))) & (damping < 1e12)
+            size = np.abs(step).max(0) / (np.abs(trial).max(0) + _TINY)
+            # The error after an undamped Newton step is of the order of its square.
+            done = good & (size < np.where(newton & (damping == 0), _QUADRATIC, _LINEAR))
+            shrunk = np.where(damping > 1e-3, damping / 8, 0)
+            damping = np.where(good, shrunk, np.maximum(8 * damping, 0.1))
+            keep = ~done & (damping < 1e12)
             if not keep.any():
                 break
             P = np.where(good, Q, P)[..., keep]
             active, damping = active[keep], damping[keep]
         return shift, result
 
-    def _step(self, shift: Array, P: Array, y: Array, V: float, damping: Array) -> Array:
+    def _step(
+        self, shift: Array, P: Array, y: Array, V: float, damping: Array
+    ) -> tuple[Array, NDArray[np.bool_]]:
+        """Step, and where it is a Newton step."""
         gradient, full, gauss = self.slopes(P, y)
         g = V * gradient + shift
         step = _solve(V * full, g, damping, self._upper)
-        uphill = ~((step * g).sum(0) < 0)
+        newton = (step * g).sum(0) < 0
         if self.size == 2:
-            # The minimiser of an indefinite quadratic form is not wanted even where it descends.
-            a, c, d = 1 + V * full
-            uphill |= (a <= 0) | (a * d <= (V * full[1]) ** 2) | (c != c)
-        if uphill.any():
-            step[:, uphill] = _solve(V * gauss[:, uphill], g[:, uphill], damping[uphill], self._upper)
-        return step
+            # The stationary point of an indefinite quadratic form is not wanted even downhill.
+            a, d = 1 + V * full[0], 1 + V * full[2]
+            newton &= (a > 0) & (a * d > (V * full[1]) ** 2)
+        other = ~newton
+        if other.any():
+            step[:, other] = _solve(V * gauss[:, other], g[:, other], damping[other], self._upper)
+        return step, newton
+
+
+def _blocks(omega: Array) -> list[slice]:
+    return [slice(i, i + _BLOCK) for i in range(0, omega.shape[1], _BLOCK)]
+
+
+def _lowest_two(shifts: Array, values: Array) -> tuple[Array, Array, Array]:
+    """Lowest candidate, the lowest that is another minimum, and their gap; shifts (candidates, L, K)."""
+    samples = np.arange(values.shape[1])
+    first = values.argmin(0)
+    best = shifts[first, :, samples].T
+    apart = np.abs(shifts - best).max(1) > _SAME
+    others = np.where(apart, values, np.inf)
+    second = others.argmin(0)
+    return best, shifts[second, :, samples].T, others[second, samples] - values[first, samples]
 
 
 def _solve(upper: Array, g: Array, damping: Array, indices: list[tuple[int, int]]) -> Array:

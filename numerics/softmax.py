@@ -1,12 +1,9 @@
 """Solve a softmax task: starts, refinement of the nodes, error estimate (float64)."""
 
-
-
-
-
-
 import numpy as np
+import sympy as sp
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
 from derive.exact import ProblemError
 from derive.model import Problem
@@ -19,10 +16,9 @@ __all__ = ["solve_softmax"]
 Array = NDArray[np.float64]
 
 # Lattice spacings with the radius of their ball; Sobol sizes 2^k.
-_LATTICES = ((1.0, 5.0), (0.7, 5.6), (0.5, 6.0), (0.36, 6.3), (0.26, 6.6))
-_SOBOL = (10, 12, 14)
+_LATTICES = ((1.0, 5.0), (0.7, 5.8), (0.5, 6.2), (0.36, 6.5), (0.26, 6.6), (0.2, 6.7), (0.16, 6.7))
+_SOBOL = (10, 12, 14, 16)
 _REPLICAS = 8
-_TOLERANCE = {"lattice": 1e-6, "sobol": 1e-3}
 _WORTHLESS = 3e-2
 
 
@@ -50,11 +46,15 @@ def solve_softmax(
     NotConverged
         No fixed point was found, or its error estimate stayed above 3e-2.
     ProblemError
-        lam = 0, which only the closed channels take as a limit, or tokens left as a symbol.
+        lam = 0, which only closed channels take as a limit, or a parameter left as a symbol.
     """
     check_softmax(problem)
+    if problem.lam == 0:
+        raise ProblemError(
+            "the softmax tasks need lam > 0: approach the limit lam -> 0+ with a small one such as 1e-5"
+        )
     solver = TwoSidedSolver(problem)
-    rule = _Lattice(solver) if _on_lattice(problem) else _Sobol(solver)
+    rule = _rule(solver)
     points = _fixed_points(solver, rule.coarse, start)
     point, J = min(points, key=lambda found: solver.outputs(found[0])["energy"])
     point, values, error = rule.refine(point, J, tolerance)
@@ -63,7 +63,7 @@ def solve_softmax(
             problem, point.residual, f"the relative error is {error:.0e}; try a larger lam or less beta"
         )
     extras = {"jump_fraction": point.averages.jump_fraction, "fixed_points": len(points)}
-    phase = "collapsed" if solver.collapses(point) else "regular"
+    phase = "collapsed" if point.collapsed else "regular"
     return Solution(
         problem, values, point.residual, error + point.residual, 15, phase, tuple(point.x), extras
     )
@@ -76,31 +76,74 @@ def check_softmax(problem: Problem) -> None:
     for name in ("beta", "beta0"):
         if getattr(problem, name).free_symbols:
             raise ProblemError(f"{name} needs a number to be solved for")
-    if problem.lam == 0:
-        raise ProblemError(
-            "the softmax tasks need lam > 0: approach the limit lam -> 0+ with a small one such as 1e-5"
-        )
 
 
-def _on_lattice(problem: Problem) -> bool:
-    return bool(problem.tokens == 2) and (problem.noise_at == "inside" or problem.noise == 0)
+def solve_softmax_optimal(problem: Problem, tolerance: float | None = None) -> Solution:
+    """Solve at the penalty of least test loss; the ``lam`` of ``problem`` is ignored.
+
+    A scan over lam on coarse nodes finds the global minimum, a bounded search sharpens it (the test loss
+    is flat there, so lam is good to about four digits).
+
+    Raises
+    ------
+    NotConverged
+        No lam of the scan led to a fixed point.
+    ProblemError
+        Without noise, where the best penalty is the limit lam -> 0+.
+    """
+    check_softmax(problem)
+    if problem.noise == 0:
+        raise ProblemError("without noise the best penalty is the limit lam -> 0+: state a small lam")
+    starts: dict[float, Solution] = {}
+
+    def loss(log_lam: float) -> float:
+        lam = sp.Rational(f"{np.exp(log_lam):.6e}")
+        near = min(starts, key=lambda other: abs(other - log_lam), default=None)
+        start = None if near is None else starts[near]
+        try:
+            starts[log_lam] = solve_softmax(problem.at(lam=lam), start, _ROUGH)
+        except NotConverged:
+            return float("inf")
+        return float(starts[log_lam].values["test_loss"])
+
+    scan = np.linspace(*_LOG_LAMS, _SCAN)[::-1]
+    losses = [loss(at) for at in scan]
+    best = int(np.argmin(losses))
+    if not np.isfinite(losses[best]):
+        raise NotConverged(problem, float("nan"), "no penalty between 1e-6 and 10 gave a fixed point")
+    low, high = scan[min(best + 1, _SCAN - 1)], scan[max(best - 1, 0)]
+    found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-4})
+    last = starts[found.x]
+    return solve_softmax(last.problem, last, tolerance)
+
+
+_LOG_LAMS = (np.log(1e-6), np.log(10.0))
+_SCAN = 17
+_ROUGH = 3e-2  # the first refinement meets it
+
+
+def _rule(solver: TwoSidedSolver) -> "_Lattice | _Sobol":
+    problem = solver.problem
+    lattice_fits = problem.tokens == 2 and (problem.noise_at == "inside" or problem.noise == 0)
+    return _Lattice(solver) if lattice_fits else _Sobol(solver)
 
 
 def _fixed_points(
     solver: TwoSidedSolver, nodes: Nodes, start: Solution | None
 ) -> list[tuple[Point, Array]]:
     """Distinct fixed points on coarse nodes; a given start alone if it leads to one."""
-    if start is not None and start.seed is not None:
+    if start is not None and start.seed is not None and np.all(np.isfinite(start.seed)):
         try:
             return [solver.solve(np.array(start.seed), nodes)]
-        except (NotConverged, np.linalg.LinAlgError):
+        except _FAILURES:
             pass  # too far away: start afresh
-    found: list[tuple[Point, Array]] = []
+    nothing = solver.collapsed(nodes)
+    found: list[tuple[Point, Array]] = [] if nothing is None else [(nothing, np.eye(3))]
     failure: Exception | None = None
     for informed in (True, False):
         try:
             point, J = solver.solve(solver.start(informed), nodes)
-        except (NotConverged, np.linalg.LinAlgError) as error:
+        except _FAILURES as error:
             failure = error
             continue
         if all(_distance(solver, point, other) > _DISTINCT for other, _ in found):
@@ -111,6 +154,7 @@ def _fixed_points(
     return found
 
 
+_FAILURES = (NotConverged, np.linalg.LinAlgError)
 _DISTINCT = 1e-3
 
 
@@ -121,6 +165,28 @@ def _distance(solver: TwoSidedSolver, one: Point, other: Point) -> float:
 
 def _relative(values: dict[str, float], other: dict[str, float]) -> float:
     return max(abs(values[k] - other[k]) / magnitude(values, k) for k in values)
+
+
+def _advance(solver: TwoSidedSolver, point: Point, J: Array, nodes: Nodes) -> tuple[Point, Array]:
+    """The same fixed point on other nodes.
+
+    Raises
+    ------
+    NotConverged
+        It is none there.
+    """
+    if point.collapsed:
+        new = solver.collapsed(nodes)
+        if new is None:
+            raise NotConverged(solver.problem, float("nan"), "lam is at the collapse of S; move off it")
+        return new, J
+    point, J = solver.newton(solver.at(point.x, nodes), nodes, J)
+    if point.residual > _CERTAIN:
+        raise NotConverged(solver.problem, point.residual, "try a larger lam or less beta")
+    return point, J
+
+
+_CERTAIN = 1e-3
 
 
 class _Lattice:
@@ -136,7 +202,7 @@ class _Lattice:
         values, error = self.solver.outputs(point), float("inf")
         for spacing in _LATTICES[1:]:
             nodes = lattice(*spacing)
-            point, J = self.solver.newton(self.solver.at(point.x, nodes), nodes, J)
+            point, J = _advance(self.solver, point, J, nodes)
             finer = self.solver.outputs(point)
             error, values = _relative(finer, values), finer
             if error < (tolerance or 1e-6):
@@ -164,7 +230,7 @@ class _Sobol:
         for exponent in _SOBOL:
             replicas = [self._replica(exponent, _REPLICAS * exponent + r) for r in range(_REPLICAS)]
             nodes = pooled(replicas)
-            point, J = solver.newton(solver.at(point.x, nodes), nodes, J)
+            point, J = _advance(solver, point, J, nodes)
             values = solver.outputs(point)
             each = [solver.outputs(self._moved(point, part, J)) for part in replicas]
             error = max(
@@ -177,6 +243,8 @@ class _Sobol:
 
     def _moved(self, point: Point, replica: Nodes, J: Array) -> Point:
         """Where one randomisation alone puts the fixed point, to first order."""
+        if point.collapsed:
+            return _advance(self.solver, point, J, replica)[0]
         here = self.solver.at(point.x, replica)
         shift = -np.linalg.solve(J, here.step - point.step)
         return self.solver.at(point.x + self.solver.raw(point, shift), replica)

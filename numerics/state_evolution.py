@@ -10,6 +10,7 @@ import numpy as np
 import sympy as sp
 
 from derive.exact import ProblemError
+from derive.linear import LinearChannel
 from derive.model import Problem
 from numerics.convolution import FreeConvolution
 from numerics.direct import best_penalty, solve_direct
@@ -19,6 +20,7 @@ from numerics.high_precision import refine
 from numerics.limits import collapsed, recovered, recovers
 from numerics.optimal import best_state
 from numerics.precision import check_digits
+from numerics.softmax import solve_softmax, solve_softmax_optimal
 from numerics.solution import NotConverged, Solution
 
 __all__ = ["solve", "solve_optimal"]
@@ -30,8 +32,13 @@ _WORTHLESS = 1e-3  # relative error above which a float64 solution is not return
 
 # Far from a solution values may overflow; their residuals are not finite and get rejected.
 @np.errstate(all="ignore")
-def solve(problem: Problem, digits: int = FLOAT_DIGITS, start: Solution | None = None) -> Solution:
-    """Solve the state evolution of the linear task.
+def solve(
+    problem: Problem,
+    digits: int = FLOAT_DIGITS,
+    start: Solution | None = None,
+    tolerance: float | None = None,
+) -> Solution:
+    """Solve the state evolution.
 
     Parameters
     ----------
@@ -41,6 +48,8 @@ def solve(problem: Problem, digits: int = FLOAT_DIGITS, start: Solution | None =
         Up to 15: float64. Beyond: mpmath, that many correct digits.
     start : Solution, optional
         A neighbouring solution to continue from.
+    tolerance : float, optional
+        Error estimate at which the quadrature of a softmax channel stops (`numerics.softmax`).
 
     Returns
     -------
@@ -57,6 +66,9 @@ def solve(problem: Problem, digits: int = FLOAT_DIGITS, start: Solution | None =
     """
     check_digits(digits)
     _check_numbers(problem)
+    if not isinstance(problem.channel, LinearChannel):
+        _check_float(digits)
+        return solve_softmax(problem, start, tolerance)
     if problem.penalty == "frobenius":
         return solve_direct(problem, digits)
     tau2, edge = _collapsed_end(problem)
@@ -74,14 +86,19 @@ def solve(problem: Problem, digits: int = FLOAT_DIGITS, start: Solution | None =
 
 
 @np.errstate(all="ignore")
-def solve_optimal(problem: Problem, digits: int = FLOAT_DIGITS) -> Solution:
-    """Solve at the penalty of least excess risk (of least test loss, which is the same).
+def solve_optimal(
+    problem: Problem, digits: int = FLOAT_DIGITS, tolerance: float | None = None
+) -> Solution:
+    """Solve at the penalty of least test loss (of least excess risk too for the linear task).
 
     The ``lam`` of ``problem`` is ignored; the one found stands in the solution's problem.
     """
     check_digits(digits)
     problem = problem.at(lam=0)
     _check_numbers(problem)
+    if not isinstance(problem.channel, LinearChannel):
+        _check_float(digits)
+        return solve_softmax_optimal(problem, tolerance)
     if problem.penalty == "frobenius":
         return solve_direct(problem.at(lam=best_penalty(problem)), digits)
     if problem.noise == 0:
@@ -100,6 +117,14 @@ def solve_optimal(problem: Problem, digits: int = FLOAT_DIGITS) -> Solution:
     if digits > FLOAT_DIGITS:
         best, _, _ = refine(problem, "optimal", state, state.capped, digits)
     return solve(problem.at(lam=_as_rational(best["theta"] * best["A"], digits)), digits)
+
+
+def _check_float(digits: int) -> None:
+    if digits > FLOAT_DIGITS:
+        raise ProblemError(
+            "softmax channels are averaged by quadrature in float64: ask for no more than 15 digits "
+            "(their thresholds have any number)"
+        )
 
 
 def _as_rational(value: Any, digits: int) -> sp.Rational:

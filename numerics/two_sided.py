@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from derive import symbols as s
 from derive.model import Problem
-from numerics.channel import Averages, Geometry, channel_averages
+from numerics.channel import Averages, Geometry, channel_averages, labels
 from numerics.convolution import CutValues, FreeConvolution
 from numerics.laws import float_law
 from numerics.nodes import Nodes
@@ -25,7 +25,7 @@ __all__ = ["Point", "TwoSidedSolver"]
 Array = NDArray[np.float64]
 
 _ITERATIONS = 300
-_NEWTON = 15
+_NEWTON, _ROUNDS = 15, 3
 _DIFFERENCE = 1e-4  # jumps of the minimiser make smaller differences noisy
 _EXACT = 1e-11
 _ACCEPTED = 1e-6
@@ -48,12 +48,16 @@ class Point:
     conjugates: dict[str, float]
     spectral: dict[str, float]
     step: Array
-    preimage: complex = 0j
 
     @property
     def residual(self) -> float:
         """Largest entry of the step."""
         return float(np.max(np.abs(self.step)))
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether S = 0."""
+        return self.spectral["trace"] == 0
 
 
 class TwoSidedSolver:
@@ -72,26 +76,31 @@ class TwoSidedSolver:
 
     # --- the two maps -------------------------------------------------------------------------
 
-    def at(self, x: Array, nodes: Nodes) -> Point:
-        """Output side, then spectral side."""
+    def at(self, x: Array, nodes: Nodes, near: Point | None = None) -> Point:
+        """Output side, then spectral side; ``near`` is a neighbouring point on the same nodes."""
         mu, b2, V = float(x[0]), float(np.exp(x[1])), float(np.exp(x[2]))
         (R,) = self._risk(b2, mu, self.Q0, self.noise)
         names = ("Q", "m", "q", "b2", "shortfall")
         geometry = dict(zip(names, self._geometry(R, mu, self.Q0, self.noise), strict=True)) | {"V": V}
         Q, m, b = geometry["Q"], geometry["m"], b2**0.5
-        averages = channel_averages(self.rows, nodes, Geometry(Q, m, b, V), self.beta0, self.noise)
+        averages = channel_averages(
+            *(self.rows, nodes, Geometry(Q, m, b, V), self.beta0, self.noise),
+            near.averages.minima if near is not None else None,
+        )
         found = self._output(
             self.alpha, Q, m, b, geometry["shortfall"], averages.along, averages.across, averages.square
         )
         conjugates = {k: float(v) for k, v in zip(OUTPUT, found, strict=True)}
         if not (conjugates["A"] > 0 and conjugates["M"] > 0):
             raise FloatingPointError("A or M is not positive here")
-        spectral, preimage = self.spectral(conjugates)
+        spectral = self.spectral(conjugates)
+        if not spectral["trace"] > 0:
+            raise FloatingPointError("S = 0 here")
         step = self._coordinates(spectral) - x
         step[0] /= b
-        return Point(x, geometry, averages, conjugates, spectral, step, preimage)
+        return Point(x, geometry, averages, conjugates, spectral, step)
 
-    def spectral(self, conjugates: dict[str, float]) -> tuple[dict[str, float], complex]:
+    def spectral(self, conjugates: dict[str, float]) -> dict[str, float]:
         """(A, M, C) -> overlaps, through the law of S0 + tau G."""
         A, M, C, gap = (conjugates[k] for k in OUTPUT)
         if self.problem.penalty == "frobenius":
@@ -104,7 +113,7 @@ class TwoSidedSolver:
             *(A, gap, C, self.lam, self.Q0, self.mean, tau2, theta, moments.defect),
             *(getattr(moments, name) for name in _MOMENTS),
         )
-        return {k: float(v) for k, v in zip(SPECTRAL, values, strict=True)}, moments.point
+        return {k: float(v) for k, v in zip(SPECTRAL, values, strict=True)}
 
     def _cut(self, tau2: float, theta: float) -> CutValues:
         nu = FreeConvolution(self.law, tau2)
@@ -115,12 +124,11 @@ class TwoSidedSolver:
 
     def _coordinates(self, spectral: dict[str, float]) -> Array:
         b2 = self._geometry(spectral["R"], spectral["mu"], self.Q0, self.noise)[3]
-        # A collapsed student has b2 = V = 0; the logarithms stay finite.
-        return np.array([spectral["mu"], *(np.log(max(v, 1e-300)) for v in (b2, spectral["V"]))])
+        return np.array([spectral["mu"], np.log(b2), np.log(spectral["V"])])
 
     # --- iteration ----------------------------------------------------------------------------
 
-    def settle(self, x: Array, nodes: Nodes, target: float = 0.02) -> Point:
+    def settle(self, x: Array, nodes: Nodes, target: float) -> Point:
         """Damped iteration of the two maps; the damping grows when the residual does.
 
         Raises
@@ -130,33 +138,29 @@ class TwoSidedSolver:
         """
         point, damping = self._first(x, nodes), 0.7
         for _ in range(_ITERATIONS):
-            if point.residual < target or self.collapses(point):
+            if point.residual < target:
                 return point
             try:
-                new = self.at(x + damping * self.raw(point, np.clip(point.step, -3, 3)), nodes)
+                step = damping * np.clip(point.step, -3, 3)
+                new = self.at(point.x + self.raw(point, step), nodes, point)
             except (ArithmeticError, ValueError):
                 damping /= 2
             else:
                 if new.residual > point.residual and damping > 0.1:
                     damping /= 1.5
-                x, point = new.x, new
+                point = new
             if damping < 1e-4:
                 break
         raise NotConverged(self.problem, point.residual, _ADVICE)
 
     def _first(self, x: Array, nodes: Nodes) -> Point:
-        """The point at x, or at a smaller V if A or M is not positive there."""
+        """The point at x, or at a smaller V if the maps lead nowhere from there."""
         for _ in range(12):
             try:
                 return self.at(x, nodes)
             except (ArithmeticError, ValueError):
                 x = x - np.array([0, 0, 1])
         raise NotConverged(self.problem, float("nan"), _ADVICE)
-
-    @staticmethod
-    def collapses(point: Point) -> bool:
-        """Whether the spectral side returned S = 0."""
-        return point.spectral["trace"] == 0
 
     @staticmethod
     def raw(point: Point, step: Array) -> Array:
@@ -166,13 +170,24 @@ class TwoSidedSolver:
     def jacobian(self, point: Point, nodes: Nodes) -> Array:
         """Derivatives of the step in x (mu in units of b), by forward differences."""
         columns = [
-            (self.at(point.x + self.raw(point, shift), nodes).step - point.step) / _DIFFERENCE
+            (self.at(point.x + self.raw(point, shift), nodes, point).step - point.step) / _DIFFERENCE
             for shift in _DIFFERENCE * np.eye(3)
         ]
         return np.array(columns).T
 
     def newton(self, point: Point, nodes: Nodes, J: Array) -> tuple[Point, Array]:
-        """Newton-Broyden on fixed nodes; returns the best point and the Jacobian there."""
+        """Newton-Broyden on fixed nodes; returns the last point and the Jacobian there.
+
+        Steps follow the minima of the point before; the last point has looked for all of them.
+        """
+        for _ in range(_ROUNDS):
+            point, J = self._newton_steps(point, nodes, J)
+            point = self.at(point.x, nodes)
+            if point.residual < _ACCEPTED:
+                break
+        return point, J
+
+    def _newton_steps(self, point: Point, nodes: Nodes, J: Array) -> tuple[Point, Array]:
         for _ in range(_NEWTON):
             if point.residual < _EXACT:
                 break
@@ -189,8 +204,9 @@ class TwoSidedSolver:
 
     def _search(self, point: Point, direction: Array, nodes: Nodes) -> Point | None:
         for halving in range(4):
+            step = self.raw(point, direction * 0.5**halving)
             try:
-                new = self.at(point.x + self.raw(point, direction * 0.5**halving), nodes)
+                new = self.at(point.x + step, nodes, point)
             except (ArithmeticError, ValueError):
                 continue
             if new.residual < point.residual:
@@ -207,14 +223,38 @@ class TwoSidedSolver:
         """
         for target in _SETTLED:
             point = self.settle(x, nodes, target)
-            if self.collapses(point):
-                return point, np.eye(3)
-            J = self.jacobian(point, nodes)
-            found, J = self.newton(point, nodes, J)
+            found, J = self.newton(point, nodes, self.jacobian(point, nodes))
             if found.residual < _ACCEPTED:
                 return found, J
             x = found.x if found.residual < point.residual else point.x
         raise NotConverged(self.problem, found.residual, _ADVICE)
+
+    # --- S = 0 --------------------------------------------------------------------------------
+
+    def collapsed(self, nodes: Nodes) -> Point | None:
+        """S = 0 where that solves the equations: theta at or above the top edge of the spectrum.
+
+        With q = m = V = 0 the minimiser is omega = 0, where everything is smooth: A is the mean
+        curvature there, since Stein's lemma has nothing to divide by.
+        """
+        if self.problem.penalty == "frobenius":
+            return None
+        Q = self._geometry(self.Q0, self.Q0, self.Q0, self.noise)[0]
+        y = labels(self.rows, nodes, Q, self.beta0, self.noise)
+        P = self.rows.probabilities(np.zeros_like(nodes.z0))
+        gradient, curvature, _ = self.rows.slopes(P, y)
+        w, f = nodes.weights, -gradient
+        along, square = float(w @ (f * nodes.z0).sum(0)), float(w @ (f * f).sum(0))
+        train = float(w @ self.rows.loss(P, y))
+        A = self.alpha * float(w @ self.rows.trace(curvature))
+        M, C = self.alpha * along / Q**0.5, self.alpha * square / 2
+        if M <= 0 or self.lam / M < FreeConvolution(self.law, C / M**2).top_edge():
+            return None
+        averages = Averages(along, 0.0, square, train, train, train, 0.0, None)
+        conjugates = {"A": A, "M": M, "C": C, "gap": 0.0}
+        spectral = dict.fromkeys(SPECTRAL, 0.0) | {"R": self.Q0, "mu": self.Q0}
+        x = np.array([self.Q0, -np.inf, -np.inf])
+        return Point(x, {"b2": 0.0}, averages, conjugates, spectral, np.zeros(3))
 
     # --- what is reported ---------------------------------------------------------------------
 

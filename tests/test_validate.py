@@ -24,7 +24,7 @@ def test_fields_have_the_variance_of_the_model(sensing):
     """E h^2 = 2 Tr S^2/d and E h = 0, so the label variance is 2 Q0 + Delta."""
     generator = torch.Generator().manual_seed(0)
     S0 = draw_target(PROBLEM, 20, generator)
-    data = draw_sample(S0, 40_000, 0.3, sensing, generator)
+    data = draw_sample(PROBLEM.at(noise="3/10"), S0, 40_000, sensing, generator)
     expected = 2 * float(S0.square().sum() / 20) + 0.3
     h = data.matrix_field(S0)
     assert abs(float(h.mean())) < 4 * float(h.std()) / 200
@@ -36,7 +36,7 @@ def test_fields_have_the_variance_of_the_model(sensing):
 def test_factor_field_is_the_matrix_field(sensing):
     generator = torch.Generator().manual_seed(1)
     S0 = draw_target(PROBLEM, 10, generator)
-    data = draw_sample(S0, 30, 0.0, sensing, generator)
+    data = draw_sample(PROBLEM, S0, 30, sensing, generator)
     W = torch.randn(10, 4, generator=generator, dtype=torch.float64)
     direct = data.matrix_field(W @ W.T / 40**0.5)
     assert torch.allclose(data.factor_field(W), direct, atol=1e-12)

@@ -1,6 +1,6 @@
 """Sampled problems: a target matrix and the pre-activations that a training run sees."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 
@@ -9,43 +9,12 @@ from derive.model import Problem
 from derive.targets import MarchenkoPastur
 from numerics.laws import target_atoms
 from numerics.precision import context
+from validate.sample import Sample, softmax_labels
 
-__all__ = ["SENSING", "Sample", "draw_sample", "draw_target", "sample_size"]
+__all__ = ["SENSING", "draw_sample", "draw_target", "sample_size"]
 
 SENSING = ("tokens", "gaussian")
 _MAX_BYTES = 6 * 2**30
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Labelled data of one run.
-
-    Attributes
-    ----------
-    design : torch.Tensor
-        Tokens, shape (n, d), or Gaussian sensing matrices, shape (n, d, d).
-    labels : torch.Tensor, shape (n,)
-        y = h(S0) + sqrt(Delta) xi.
-    """
-
-    design: torch.Tensor
-    labels: torch.Tensor
-
-    def factor_field(self, W: torch.Tensor) -> torch.Tensor:
-        """h(W W'/sqrt(p d)) for W of shape (d, p), without forming S where tokens allow it."""
-        d, p = W.shape
-        scale = (p * d) ** 0.5
-        if self.design.ndim == 3:
-            return self.matrix_field(W @ W.T / scale)
-        squares = (self.design @ W).square().sum(1) - W.square().sum()
-        return squares / (scale * d**0.5)
-
-    def matrix_field(self, S: torch.Tensor) -> torch.Tensor:
-        """h(S) = (x'Sx - Tr S)/sqrt(d), or Tr(Z S)/sqrt(d), for symmetric S of shape (d, d)."""
-        d = S.shape[0]
-        if self.design.ndim == 3:
-            return self.design.flatten(1) @ S.flatten() / d**0.5
-        return (((self.design @ S) * self.design).sum(1) - S.trace()) / d**0.5
 
 
 def sample_size(problem: Problem, d: int) -> int:
@@ -90,23 +59,46 @@ def draw_target(problem: Problem, d: int, generator: torch.Generator) -> torch.T
 
 
 def draw_sample(
-    S0: torch.Tensor, n: int, noise: float, sensing: str, generator: torch.Generator
+    problem: Problem, S0: torch.Tensor, n: int, sensing: str, generator: torch.Generator
 ) -> Sample:
-    """Draw n labelled samples of the linear task.
+    """Draw n labelled samples of the problem's task.
 
-    ``gaussian`` replaces x x' - 1 by a Gaussian symmetric matrix of the same covariance (variance 1 off
-    the diagonal, 2 on it), a control without the finite-size skewness of real tokens.
+    ``gaussian`` replaces the matrices x_a x_b' by independent Gaussian symmetric ones of the same
+    covariance (for a = b variance 1 off the diagonal and 2 on it, half of that for a < b), a
+    control without the finite-size skewness of real tokens.
     """
-    d = S0.shape[0]
+    d, T = S0.shape[0], int(problem.tokens)
+    beta = None if problem.task == "linear" else float(problem.beta)
+    empty = torch.empty(n, T, T, dtype=torch.float64)
     if sensing == "gaussian":
-        if 16 * n * d * d > _MAX_BYTES:
-            raise ProblemError(
-                f"{n} Gaussian sensing matrices of size {d} do not fit in memory; lower d"
-            )
-        Z = torch.randn(n, d, d, generator=generator, dtype=torch.float64)
-        design = (Z + Z.transpose(1, 2)) / 2**0.5
+        unlabelled = Sample(empty, beta, sensing=_sensing(n, T, d, generator))
     else:
-        design = torch.randn(n, d, generator=generator, dtype=torch.float64)
-    xi = torch.randn(n, generator=generator, dtype=torch.float64)
-    unlabelled = Sample(design, xi)
-    return Sample(design, unlabelled.matrix_field(S0) + noise**0.5 * xi)
+        tokens = torch.randn(n, T, d, generator=generator, dtype=torch.float64)
+        gram = tokens @ tokens.transpose(1, 2) / d if problem.task == "seq2seq" else None
+        unlabelled = Sample(empty, beta, tokens=tokens, gram=gram)
+    return replace(unlabelled, labels=_labels(problem, unlabelled.matrix_field(S0), generator))
+
+
+def _sensing(n: int, T: int, d: int, generator: torch.Generator) -> torch.Tensor:
+    pairs, entries = T * (T + 1) // 2, d * (d + 1) // 2
+    if 8 * n * pairs * entries > _MAX_BYTES:
+        raise ProblemError(f"{n * pairs} Gaussian sensing matrices of size {d} do not fit; lower d")
+    Z = torch.randn(n, pairs, entries, generator=generator, dtype=torch.float64)
+    rows, columns = torch.triu_indices(d, d)
+    # Off the diagonal two entries of variance 1 act together.
+    Z *= torch.where(rows == columns, 2**0.5, 2.0)
+    rows, columns = torch.triu_indices(T, T)
+    return Z.mul_(torch.where(rows == columns, 1.0, 0.5**0.5)[:, None])
+
+
+def _labels(problem: Problem, h: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Labels with noise where the problem puts it; noise inside is symmetric like h."""
+    xi = torch.randn(h.shape, generator=generator, dtype=torch.float64)
+    scale = float(problem.noise) ** 0.5
+    if problem.task == "linear":
+        return h + scale * xi
+    beta0 = float(problem.beta0)
+    if problem.noise_at == "outside":
+        return softmax_labels(h, beta0) + scale * xi
+    # Variance Delta on the diagonal and Delta/2 off it: (xi + xi')/2.
+    return softmax_labels(h + scale * (xi + xi.transpose(1, 2)) / 2, beta0)

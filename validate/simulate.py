@@ -9,7 +9,8 @@ from derive.exact import ProblemError
 from derive.model import Problem
 from numerics.sweep import Ledger
 from validate.data import SENSING, draw_target, sample_size
-from validate.train import OPTIMIZERS, resolve_device, train
+from validate.optimise import OPTIMIZERS
+from validate.train import resolve_device, train
 
 __all__ = ["simulate"]
 
@@ -22,6 +23,8 @@ def simulate(
     optimizer: str = "lbfgs",
     sensing: str = "tokens",
     device: str = "cpu",
+    batch: int | None = None,
+    precision: str = "float64",
     ledger: Ledger | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Train with seeds 0, 1, ...; yields measured numbers, spectrum and whether the run converged.
@@ -36,22 +39,34 @@ def simulate(
             raise ProblemError(f"unknown {name} {value!r}: choose from {', '.join(known)}")
     if seeds < 2:
         raise ProblemError(f"seeds must be at least 2, not {seeds}: one run has no standard error")
+    if batch is not None and (optimizer != "adam" or batch < 1):
+        raise ProblemError("mini-batches of at least one sample are for the adam optimizer")
+    if precision not in ("float64", "float32"):
+        raise ProblemError(f"unknown precision {precision!r}: choose from float64, float32")
     if d < 2:
         raise ProblemError(f"d must be at least 2, not {d}")
     resolve_device(device)
     sample_size(problem, d)
     draw_target(problem, d, torch.Generator())  # fail before the work, not in it
-    return _runs(problem, d, seeds, optimizer, sensing, device, ledger or Ledger(None))
+    options = {
+        "optimizer": optimizer,
+        "sensing": sensing,
+        "device": device,
+        "batch": batch,
+        "precision": precision,
+    }
+    return _runs(problem, d, seeds, options, ledger or Ledger(None))
 
 
 def _runs(
-    problem: Problem, d: int, seeds: int, optimizer: str, sensing: str, device: str, ledger: Ledger
+    problem: Problem, d: int, seeds: int, options: dict[str, Any], ledger: Ledger
 ) -> Iterator[dict[str, Any]]:
+    stated = " ".join(str(v) for k, v in options.items() if k != "device" and v is not None)
     for seed in range(seeds):
-        key = f"{problem.describe()} d={d} seed={seed} {optimizer} {sensing}"
+        key = f"{problem.describe()} d={d} seed={seed} {stated}"
 
         def compute(seed: int = seed) -> dict[str, Any]:
-            run = train(problem, d, seed, optimizer=optimizer, sensing=sensing, device=device)
+            run = train(problem, d, seed, **options)
             return {
                 "measured": run.measured,
                 "spectrum": list(run.spectrum),
