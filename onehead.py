@@ -15,7 +15,7 @@ from rich.progress import Progress, track
 
 from derive import Atoms, MarchenkoPastur, PowerLaw, Problem, ProblemError, exact
 from derive.potential import potential_steps
-from derive.saddle import saddle_steps
+from derive.saddle_steps import saddle_steps
 from derive.steps import render
 from derive.targets import Target
 from numerics import solve, solve_optimal
@@ -23,6 +23,7 @@ from numerics.precision import check_digits
 from numerics.solution import KEYS
 from numerics.sweep import Ledger, curve, grid
 from validate.compare import compare_row, read_table, standardise, summarise
+from validate.published import compare_published, is_published, read_published
 from validate.report import report as report_tables
 from validate.report import threshold_row
 from validate.tables import Table, as_csv, as_json, as_text
@@ -43,7 +44,18 @@ Format = Annotated[
 StepFormat = Annotated[
     Literal["text", "latex", "json"], typer.Option("--format", help="How steps are printed.")
 ]
-Task = Annotated[str, typer.Option(help="Learning task: linear.")]
+Task = Annotated[str, typer.Option(help="Learning task: linear, seq2lab or seq2seq.")]
+Tokens = Annotated[int | None, typer.Option(help="Tokens T of a softmax task.")]
+Beta = Annotated[str, typer.Option(help="Inverse temperature of the student's softmax.")]
+Beta0 = Annotated[str, typer.Option(help="Inverse temperature of the target's softmax.")]
+NoiseAt = Annotated[str, typer.Option(help="Label noise inside or outside the softmax.")]
+Axis = Annotated[
+    Literal["alpha", "alpha_bar"],
+    typer.Option(help="Whether --alpha (and a threshold) is n/d^2 or alpha_bar = L_eff n/d^2."),
+]
+Tolerance = Annotated[
+    float | None, typer.Option(help="Error estimate at which the quadrature of a softmax task stops.")
+]
 Penalty = Annotated[str, typer.Option(help="nuclear (factorised training) or frobenius (direct).")]
 TargetName = Annotated[str, typer.Option("--target", help="marchenko-pastur, power-law or atoms.")]
 Kappa0 = Annotated[str | None, typer.Option(help="Width ratio of a Marchenko-Pastur target.")]
@@ -111,21 +123,60 @@ _OWNER = {
 }
 
 
-def takes_target(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `TargetOptions` in place of its parameter ``target``."""
-    own = inspect.signature(command)
-    options = inspect.signature(TargetOptions).parameters
+@dataclass(frozen=True)
+class ChannelOptions:
+    """The options that state a task."""
 
-    @wraps(command)
-    def wrapper(**given: Any) -> None:
-        law = TargetOptions(**{name: given.pop(name) for name in options})
-        command(target=law, **given)
+    task: Task = "linear"
+    tokens: Tokens = None
+    beta: Beta = "1"
+    beta0: Beta0 = "1"
+    noise_at: NoiseAt = "inside"
+    axis: Axis = "alpha"
 
-    rest = [p for name, p in own.parameters.items() if name != "target"]
-    merged = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*rest, *options.values())]
-    wrapper.__signature__ = own.replace(parameters=merged)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {p.name: p.annotation for p in merged}
-    return wrapper
+    def problem(self, target: Target, alpha: Any, lam: Any, noise: Any, **more: Any) -> Problem:
+        """The problem of this task, with alpha read on the axis."""
+        own = {k: getattr(self, k) for k in ("task", "tokens", "beta", "beta0", "noise_at")}
+        stated = Problem(target, alpha, lam, noise, **own, **more)
+        if self.axis == "alpha" or stated.alpha.free_symbols:
+            return stated
+        return stated.at(alpha=stated.alpha / self.directions(stated))
+
+    def symbolic(self, penalty: str) -> Problem:
+        """The problem of this task with every number a symbol but those stated."""
+        return Problem(task=self.task, penalty=penalty, tokens=self.tokens, noise_at=self.noise_at)
+
+    @staticmethod
+    def directions(problem: Problem) -> Any:
+        """L_eff as a number."""
+        if problem.channel.directions.free_symbols:
+            raise ProblemError("the alpha_bar axis needs the number of tokens: state --tokens")
+        return problem.channel.directions
+
+
+def takes(**groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a class for each parameter of that name."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command)
+        options = {name: inspect.signature(group).parameters for name, group in groups.items()}
+
+        @wraps(command)
+        def wrapper(**given: Any) -> None:
+            built = {
+                name: group(**{option: given.pop(option) for option in options[name]})
+                for name, group in groups.items()
+            }
+            command(**built, **given)
+
+        rest = [p for name, p in own.parameters.items() if name not in groups]
+        rest += [p for each in options.values() for p in each.values()]
+        merged = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in rest]
+        wrapper.__signature__ = own.replace(parameters=merged)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in merged}
+        return wrapper
+
+    return decorate
 
 
 def _atoms_from_file(path: Path) -> Atoms:
@@ -187,35 +238,44 @@ def print_row(row: dict[str, Any], title: str, fmt: str, output: Path | None) ->
 
 
 @derive_app.command("potential")
+@takes(channel=ChannelOptions)
 def derive_potential(
-    task: Task = "linear", penalty: Penalty = "nuclear", fmt: StepFormat = "text", output: Output = None
+    channel: ChannelOptions,
+    penalty: Penalty = "nuclear",
+    fmt: StepFormat = "text",
+    output: Output = None,
 ) -> None:
     """The replica-symmetric potential e(q, m, V, A, M, C)."""
     check_output(output)
-    write(render(potential_steps(Problem(task=task, penalty=penalty)), fmt), output)
+    write(render(potential_steps(channel.symbolic(penalty)), fmt), output)
 
 
 @derive_app.command("saddle")
+@takes(channel=ChannelOptions)
 def derive_saddle(
-    task: Task = "linear", penalty: Penalty = "nuclear", fmt: StepFormat = "text", output: Output = None
+    channel: ChannelOptions,
+    penalty: Penalty = "nuclear",
+    fmt: StepFormat = "text",
+    output: Output = None,
 ) -> None:
     """The saddle-point equations and their reduction."""
     check_output(output)
-    write(render(saddle_steps(Problem(task=task, penalty=penalty)), fmt), output)
+    write(render(saddle_steps(channel.symbolic(penalty)), fmt), output)
 
 
 @app.command("solve")
-@takes_target
+@takes(target=TargetOptions, channel=ChannelOptions)
 def solve_command(
     target: TargetReader,
+    channel: ChannelOptions,
     alpha: Alpha,
     lam: Lam,
-    task: Task = "linear",
     penalty: Penalty = "nuclear",
     d: Size = None,
     width: Width = None,
     noise: Noise = "0",
     digits: Digits = 15,
+    tolerance: Tolerance = None,
     fmt: Format = "text",
     output: Output = None,
 ) -> None:
@@ -224,20 +284,23 @@ def solve_command(
     check_digits(digits)
     law = target(d)
     best = lam == "optimal"
-    problem = Problem(law, alpha, 0 if best else lam, noise, task, penalty, width, d)
-    solution = solve_optimal(problem, digits) if best else solve(problem, digits)
+    problem = channel.problem(law, alpha, 0 if best else lam, noise, penalty=penalty, width=width, d=d)
+    if best:
+        solution = solve_optimal(problem, digits, tolerance)
+    else:
+        solution = solve(problem, digits, tolerance=tolerance)
     print_row(solution.to_dict(), solution.problem.describe(), fmt, output)
 
 
 @app.command("curve")
-@takes_target
+@takes(target=TargetOptions, channel=ChannelOptions)
 def curve_command(
     target: TargetReader,
+    channel: ChannelOptions,
     alpha: Annotated[
         str, typer.Option(help="Values a,b,c or start:stop:count or start:stop:count:log.")
     ],
     lam: Annotated[str, typer.Option(help="Values or a range as for alpha, or `optimal`.")],
-    task: Task = "linear",
     penalty: Annotated[
         str, typer.Option(help="One penalty, or several separated by commas.")
     ] = "nuclear",
@@ -245,6 +308,7 @@ def curve_command(
     width: Width = None,
     noise: Noise = "0",
     digits: Digits = 15,
+    tolerance: Tolerance = 1e-4,
     fmt: Format = "csv",
     output: Output = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the curve to this PNG, PDF or SVG.")] = None,
@@ -258,18 +322,19 @@ def curve_command(
     alphas = grid(alpha, "alpha")
     lams = None if lam == "optimal" else grid(lam, "lam")
     problems = [
-        Problem(law, value, 0 if lams is None else shrink, noise, task, name, width, d)
+        channel.problem(law, value, 0 if lams is None else shrink, noise, penalty=name, width=width, d=d)
         for name in penalty.split(",")
         for value in alphas
         for shrink in (lams or [None])
     ]
+    alphas = list(dict.fromkeys(problem.alpha for problem in problems))
     ledger = Ledger(store)
     rows: list[dict[str, Any]] = []
     with Progress(console=notes, transient=True) as progress:
         bar = progress.add_task("curve", total=len(problems))
         for name in penalty.split(","):
             base = problems[0].at(penalty=name)
-            for row in curve(base, alphas, lams, digits, ledger):
+            for row in curve(base, alphas, lams, digits, ledger, tolerance):
                 rows.append({"penalty": name} | row)
                 progress.advance(bar)
     failures = [row["failure"] for row in rows if "failure" in row]
@@ -280,8 +345,8 @@ def curve_command(
     if plot is not None:
         from validate.plots import plot_curve
 
-        plot_curve(rows, plot, optimal=lams is None)
-    columns = ["penalty", "alpha", "lam", *KEYS]
+        plot_curve(rows, plot, optimal=lams is None, axis=channel.axis)
+    columns = ["penalty", "alpha", "alpha_bar", "lam", *KEYS]
     if fmt == "json":
         write(as_json(rows), output)
     elif fmt == "csv":
@@ -292,10 +357,10 @@ def curve_command(
 
 
 @app.command("thresholds")
-@takes_target
+@takes(target=TargetOptions, channel=ChannelOptions)
 def thresholds_command(
     target: TargetReader,
-    task: Task = "linear",
+    channel: ChannelOptions,
     d: Size = None,
     noise: Annotated[str | None, typer.Option(help="Delta; adds the interpolation threshold.")] = None,
     alpha: Annotated[str | None, typer.Option(help="Adds the penalty lam at which S collapses.")] = None,
@@ -307,21 +372,27 @@ def thresholds_command(
     check_output(output)
     check_digits(digits)
     law = target(d)
-    stated = Problem(law, alpha or 1, 1, noise or 0, task)
+    problem = channel.problem(law, alpha or 1, 1, noise or 0)
     row = threshold_row(
-        law, None if noise is None else stated.noise, None if alpha is None else stated.alpha, digits
+        problem,
+        digits,
+        noise=noise is not None,
+        collapse_too=alpha is not None,
+        on_bar=channel.axis == "alpha_bar",
     )
-    print_row(row, f"Thresholds of the {task} task, {law}", fmt, output)
+    print_row(
+        row, f"Thresholds ({channel.axis}) of the {problem.channel.describe()}, {law}", fmt, output
+    )
 
 
 @app.command("validate")
-@takes_target
+@takes(target=TargetOptions, channel=ChannelOptions)
 def validate_command(
     target: TargetReader,
+    channel: ChannelOptions,
     alpha: Alpha,
     lam: Lam,
     d: Annotated[int, typer.Option(help="Matrix size d.")],
-    task: Task = "linear",
     penalty: Penalty = "nuclear",
     width: Width = None,
     noise: Noise = "0",
@@ -331,6 +402,9 @@ def validate_command(
         str, typer.Option(help="tokens, or gaussian as a finite-size control.")
     ] = "tokens",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    batch: Annotated[int | None, typer.Option(help="Samples in a mini-batch of adam.")] = None,
+    precision: Annotated[str, typer.Option(help="float64 or float32, of the training.")] = "float64",
+    tolerance: Tolerance = 1e-4,
     fmt: Format = "text",
     output: Output = None,
     store: Store = None,
@@ -345,8 +419,10 @@ def validate_command(
         ) from None
     law = target(d)
     best = lam == "optimal"
-    problem = Problem(law, alpha, 0 if best else lam, noise, task, penalty, width, d)
-    solution = solve_optimal(problem) if best else solve(problem)
+    problem = channel.problem(law, alpha, 0 if best else lam, noise, penalty=penalty, width=width, d=d)
+    solution = (
+        solve_optimal(problem, tolerance=tolerance) if best else solve(problem, tolerance=tolerance)
+    )
     runs = simulate(
         solution.problem,
         d,
@@ -354,6 +430,8 @@ def validate_command(
         optimizer=optimizer,
         sensing=sensing,
         device=device,
+        batch=batch,
+        precision=precision,
         ledger=Ledger(store),
     )
     finished = list(track(runs, description="seeds", total=seeds, console=notes, transient=True))
@@ -406,18 +484,45 @@ def _print_validation(
 
 @app.command("compare")
 def compare_command(
-    data: Annotated[Path, typer.Option(help="CSV: d, n, gamma, noise, lam, width, mse_mean, mse_std.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="CSV of trained networks (d, n, gamma, noise, lam, width, mse_mean, mse_std), or a "
+            "published file of softmax attention."
+        ),
+    ],
+    kappa0: Kappa0 = None,
+    lam: Annotated[str | None, typer.Option(help="Penalty, where the file does not say it.")] = None,
+    noise: Annotated[str | None, typer.Option(help="Delta, where the file does not say it.")] = None,
+    tokens: Tokens = None,
+    tolerance: Tolerance = 1e-3,
     fmt: Format = "text",
     output: Output = None,
     store: Store = None,
 ) -> None:
-    """Compare a table of trained networks (linear task, power-law target) with theory."""
+    """Compare published numbers with theory, row by row."""
     check_output(output)
-    table, ledger = read_table(data), Ledger(store)
-    rows = [
-        ledger.get(json.dumps(row, sort_keys=True), lambda r=row: compare_row(r))
-        for row in track(table, description="rows", console=notes, transient=True)
-    ]
+    ledger = Ledger(store)
+    if is_published(data):
+        stated = {"kappa0": kappa0, "lam": lam, "noise": noise}
+        published = read_published(data, stated | {"tokens": None if tokens is None else str(tokens)})
+        found = compare_published(published, tolerance or 1e-3, ledger.get)
+        shown = track(found, description="rows", total=len(published), console=notes, transient=True)
+        rows = [line for lines in shown for line in lines]
+        counted = "the table's standard deviations (seeds), or the roughness of a Monte-Carlo curve."
+    else:
+        table = read_table(data)
+        rows = [
+            ledger.get(json.dumps(row, sort_keys=True), lambda r=row: compare_row(r))
+            for row in track(table, description="rows", console=notes, transient=True)
+        ]
+        counted = "standard deviations over the table's seeds."
+    _print_comparison(data, rows, counted, fmt, output)
+
+
+def _print_comparison(
+    data: Path, rows: list[dict[str, Any]], counted: str, fmt: str, output: Path | None
+) -> None:
     summary = summarise(rows)
     if fmt == "json":
         write(as_json(summary), output)
@@ -425,11 +530,12 @@ def compare_command(
         write(as_csv(rows), output)
     else:
         note = (
-            f"|theory/mean - 1|: median {summary['median']:.3%}, worst {summary['worst']:.3%}. "
-            "z counts standard deviations over the table's seeds."
+            f"|theory/published - 1|: median {summary['median']:.3%}, worst {summary['worst']:.3%}. "
+            f"z counts {counted}"
         )
-        cells = [list(row.values()) for row in rows]
-        write(as_text(Table(str(data), list(rows[0]), cells, note)), output)
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        cells = [[row.get(c) for c in columns] for row in rows]
+        write(as_text(Table(str(data), columns, cells, note)), output)
 
 
 @app.command("report")

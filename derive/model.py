@@ -7,8 +7,8 @@ import sympy as sp
 
 from derive import symbols as s
 from derive.channels import TASKS, Channel
-from derive.linear import LinearChannel
 from derive.exact import ProblemError, exact
+from derive.linear import LinearChannel
 from derive.penalties import PENALTIES
 from derive.softmax import SoftmaxChannel, T
 from derive.targets import MarchenkoPastur, Target
@@ -59,8 +59,8 @@ class Problem:
     width: int | None = None
     d: int | None = None
     tokens: Any = None
-    beta: sp.Expr = sp.Integer(1)
-    beta0: sp.Expr = sp.Integer(1)
+    beta: sp.Expr = sp.S.One
+    beta0: sp.Expr = sp.S.One
     noise_at: str = "inside"
 
     def __post_init__(self) -> None:

@@ -103,10 +103,10 @@ def reduced_system() -> Reduced:
 
     It rests on A = M, which the linear channel gives because its loss is quadratic.
     """
-    channel = LinearChannel()
-    eqs = saddle_equations(channel, "nuclear")
+    linear = LinearChannel()
+    eqs = saddle_equations(linear, "nuclear")
     if sp.simplify(eqs[s.A] - eqs[s.M]) != 0:
-        raise ValueError(f"the {channel.task} channel has A != M: the reduction does not apply")
+        raise ValueError(f"the {linear.task} channel has A != M: the reduction does not apply")
 
     def scale(expression: sp.Expr) -> sp.Expr:
         in_moments = in_cut_moments(expression, s.tau2, s.theta)
@@ -121,7 +121,7 @@ def reduced_system() -> Reduced:
         inserted = sp.cancel(sp.together(scale(expression).subs(scaled)))
         return sp.factor(inserted.subs(s.A, A))
 
-    outputs = {name: at_solution(value) for name, value in definitions(channel, "nuclear").items()}
+    outputs = {name: at_solution(value) for name, value in definitions(linear, "nuclear").items()}
     for name in ("m", "excess_risk"):
         outputs[name] = sp.expand(outputs[name])
     # tau2 = C/M^2 with the channel's C, in which V goes the way of A.
@@ -151,8 +151,8 @@ def direct_solution() -> ClosedForm:
     The outputs are written in `symbols` and in the two placeholders ``scale`` and ``shrink``, whose
     values keep their limits at lam -> 0+ on both sides of the interpolation threshold.
     """
-    channel = LinearChannel()
-    eqs = saddle_equations(channel, "frobenius")
+    linear = LinearChannel()
+    eqs = saddle_equations(linear, "frobenius")
     a, rho, R = sp.symbols("scale shrink R", nonnegative=True)
     V = sp.cancel(eqs[s.V].subs(s.A, a - s.lam))
     A = sp.cancel(eqs[s.A].subs(s.V, V))
@@ -170,7 +170,7 @@ def direct_solution() -> ClosedForm:
     solution[s.C] = (a**2 * noise).subs(R, risk)
 
     def loss(name: str) -> sp.Expr:
-        value = _result(channel, "frobenius", name).subs(s.q, R - s.Q0 + 2 * s.m).subs(s.V, V)
+        value = _result(linear, "frobenius", name).subs(s.q, R - s.Q0 + 2 * s.m).subs(s.V, V)
         # a = A/rho cancels V in favour of the ratio, which stays finite at lam -> 0+.
         return sp.factor(sp.cancel(value).subs(a, sp.solve(shrink - rho, a)[0]).subs(R, risk))
 

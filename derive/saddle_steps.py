@@ -4,9 +4,9 @@ import sympy as sp
 
 from derive import symbols as s
 from derive.channels import Channel
-from derive.linear import LinearChannel
 from derive.model import Problem
 from derive.saddle import PARTNER, definitions, direct_solution, reduced_system, saddle_equations
+from derive.softmax import SoftmaxChannel
 from derive.steps import Step
 from derive.two_sides import output_side, spectral_side
 
@@ -26,7 +26,7 @@ def saddle_steps(problem: Problem) -> list[Step]:
         )
         for partner, unknown in PARTNER.items()
     ]
-    if not isinstance(channel, LinearChannel):
+    if isinstance(channel, SoftmaxChannel):
         return steps + _two_sided_steps(channel, penalty)
     return steps + (_nuclear_steps(channel) if penalty == "nuclear" else _frobenius_steps(channel))
 
@@ -83,7 +83,7 @@ def _output_step(name: str, definition: sp.Expr, value: sp.Expr) -> Step:
     return Step(name, definition, "insert the solution", sp.Eq(sp.Symbol(name), value))
 
 
-def _two_sided_steps(channel: Channel, penalty: str) -> list[Step]:
+def _two_sided_steps(channel: SoftmaxChannel, penalty: str) -> list[Step]:
     """Channels without a closed form: the two maps that the solver iterates."""
     outputs = saddle_equations(channel, penalty)
     field = "insert u0 = sqrt(Q) z0, omega = (m/sqrt(Q)) z0 + b z, b^2 = q - m^2/Q"

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 NOISE_AT = ("inside", "outside")
-T, b, c, k, l = sp.symbols("T b c k l", integer=True, positive=True)
+T, b, c, j, k = sp.symbols("T b c j k", integer=True, positive=True)
 beta, beta0 = sp.symbols("beta beta0", positive=True)
 P, y, h = sp.IndexedBase("P"), sp.IndexedBase("y"), sp.IndexedBase("h")
 
@@ -84,9 +84,9 @@ class RowFunctions:
     loss : sympy.Expr
         sum_b (P_b - y_b)^2.
     gradient, hessian : sympy.Expr
-        Derivatives of the loss in h_k and in h_k, h_l.
+        Derivatives of the loss in h_k and in h_k, h_j.
     gauss_newton : sympy.Expr
-        The part 2 sum_b (dP_b/dh_k) (dP_b/dh_l) of the Hessian, which is never negative.
+        The part 2 sum_b (dP_b/dh_k) (dP_b/dh_j) of the Hessian, which is never negative.
     """
 
     jacobian: sp.Expr
@@ -103,14 +103,14 @@ def row_functions() -> RowFunctions:
     rule = jacobian.subs(k, _target)
     loss = sp.Sum((P[b] - y[b]) ** 2, (b, 1, T))
     gradient = _along(loss, k, rule)
-    hessian = _along(gradient, l, rule)
-    gauss_newton = 2 * _sum(jacobian * jacobian.subs(k, l))
+    hessian = _along(gradient, j, rule)
+    gauss_newton = 2 * _sum(jacobian * jacobian.subs(k, j))
     return RowFunctions(jacobian, loss, sp.factor(gradient), *map(_tidy, (hessian, gauss_newton)))
 
 
 def _tidy(expression: sp.Expr) -> sp.Expr:
     """Factor the diagonal part (with the Kronecker delta) and the rest: less code to generate."""
-    delta = sp.KroneckerDelta(k, l)
+    delta = sp.KroneckerDelta(k, j)
     parts = sp.collect(sp.expand(expression), delta, evaluate=False)
     return sp.Add(*(sp.factor(part) * base for base, part in parts.items()))
 
@@ -143,7 +143,7 @@ def explicit_row(tokens: int) -> ExplicitRow:
     names = {P[i]: probabilities[i - 1] for i in indices} | {y[i]: labels[i - 1] for i in indices}
 
     def at(expression: sp.Expr, first: int, second: int = 1) -> sp.Expr:
-        placed = expression.subs({k: first, l: second, T: tokens}).doit()
+        placed = expression.subs({k: first, j: second, T: tokens}).doit()
         return placed.subs(names)
 
     softmax = tuple(1 / sp.Add(*(sp.exp(beta * (other - own)) for other in fields)) for own in fields)
@@ -350,7 +350,7 @@ class SoftmaxChannel:
         steps = [
             Step(
                 "redundancy",
-                sp.Eq(_sum(row_functions().jacobian.subs({k: l, b: k}).subs(l, b) * y[b]), 0),
+                sp.Eq(_sum(row_functions().jacobian.subs({k: j, b: k}).subs(j, b) * y[b]), 0),
                 "a row's Jacobian vanishes on v only if every v_b is the mean sum_b P_b v_b (v is y "
                 "here); symmetric h then leaves one common shift out of T(T+1)/2 variables",
                 sp.Eq(sp.Symbol("L_eff"), self.directions),
@@ -448,7 +448,7 @@ def _row_steps() -> list[Step]:
             sp.Eq(sp.Symbol("dP_b/dh_k"), row.jacobian),
         ),
         Step("row gradient", row.loss, chain, sp.Eq(sp.Symbol("dloss/dh_k"), row.gradient)),
-        Step("row Hessian", row.gradient, chain, sp.Eq(sp.Symbol("d2loss/dh_kdh_l"), row.hessian)),
+        Step("row Hessian", row.gradient, chain, sp.Eq(sp.Symbol("d2loss/dh_kdh_j"), row.hessian)),
     ]
 
 

@@ -1,4 +1,6 @@
-"""Thresholds of the linear task as equations in one unknown (THEORY.md section 5).
+"""Thresholds as equations in one unknown (THEORY.md section 5).
+
+Stated for the linear task; `effective_samples` carries recovery and interpolation to any other.
 
 The reduced state evolution at lam -> 0+ is specialised: to theta = 0 (interpolation), to tau -> 0
 (perfect recovery, where only the atom of the target at zero keeps a noise bulk), to the upper edge
@@ -11,13 +13,20 @@ from functools import cache
 import sympy as sp
 
 from derive import symbols as s
+from derive.channels import Channel
+from derive.gaussian import gaussian_average
+from derive.linear import LinearChannel
+from derive.potential import chain
 from derive.saddle import reduced_system
+from derive.softmax import T
 from derive.spectra import LAW_PRIMITIVES, CutMoment, atom_primitive, cut_primitive, g, law_symbol, w
 
 __all__ = [
     "SmallNoise",
     "bulk_moment",
     "collapse_penalty",
+    "effective_samples",
+    "exact_fit_envelope",
     "interpolation_residual",
     "small_noise",
     "small_noise_above_bulk",
@@ -69,6 +78,44 @@ def bulk_moment(j: int, k: int, beta: sp.Expr) -> sp.Expr:
         else:
             total += coefficient * sp.sin(n * phi)
     return sp.expand(total / sp.pi)
+
+
+def exact_fit_envelope(channel: Channel) -> sp.Expr:
+    """Limit of V E[Moreau] as V -> oo: what is left of the output side where labels are fitted exactly.
+
+    For the linear channel the limit of its closed form. For the softmax the loss forces u* = u0 on
+    the L_eff directions that it sees (its Jacobian has that rank), any other u costs more than
+    (u0 - omega)^2/(2 V); the common shift stays at omega and costs nothing.
+
+    Raises
+    ------
+    ValueError
+        The labels cannot be fitted exactly: noise outside the softmax.
+    """
+    if not channel.interpolates:
+        raise ValueError("noise outside the softmax leaves its range: no student fits the labels")
+    if isinstance(channel, LinearChannel):
+        closed = chain(channel, "nuclear")["averaged Moreau envelope"].result.rhs
+        return sp.factor(sp.limit(s.V * closed, s.V, sp.oo))
+    u0, omega = sp.symbols("u0 omega", real=True)
+    covariance = sp.Matrix([[channel.target_variance, s.m], [s.m, s.q]])
+    one = gaussian_average((u0 - omega) ** 2 / 2, (u0, omega), covariance)
+    return sp.factor(channel.directions * one)
+
+
+@cache
+def effective_samples(channel: Channel) -> sp.Expr:
+    """The alpha of the linear task that has the same exact-fit limit, L_eff alpha.
+
+    Perfect recovery and interpolation depend on the output side through alpha V E[Moreau] only.
+    """
+    linear = LinearChannel()
+    ratio = sp.cancel(exact_fit_envelope(channel) / exact_fit_envelope(linear))
+    if ratio.free_symbols - {T}:
+        raise ValueError(
+            f"the exact-fit limit of {channel.describe()} is not a multiple of the linear one"
+        )
+    return s.alpha * ratio
 
 
 @cache

@@ -10,15 +10,15 @@ from functools import cache
 import sympy as sp
 
 from derive import symbols as s
-from derive.channels import Channel
 from derive.gaussian import ChannelAverage
 from derive.linear import LinearChannel
 from derive.saddle import definitions, saddle_equations
+from derive.softmax import SoftmaxChannel
 from derive.spectra import CutMoment, SpectralIntegral, free_moments, in_cut_moments
 
 __all__ = [
-    "along",
     "across",
+    "along",
     "b",
     "defect",
     "gap",
@@ -36,7 +36,7 @@ mu, gap, defect = sp.symbols("mu gap defect", real=True)
 
 
 @cache
-def geometry(channel: Channel) -> dict[str, sp.Expr]:
+def geometry(channel: SoftmaxChannel) -> dict[str, sp.Expr]:
     """Q, m, b^2 and m - Q in terms of R, mu, Q0 and Delta.
 
     b^2 Q = Q q - m^2 is expanded, so that the large terms cancel in the symbols.
@@ -54,7 +54,7 @@ def geometry(channel: Channel) -> dict[str, sp.Expr]:
 
 
 @cache
-def output_side(channel: Channel) -> dict[str, sp.Expr]:
+def output_side(channel: SoftmaxChannel) -> dict[str, sp.Expr]:
     """A, M, C and gap = (A - M)/A from the averages E[f.z0], E[f.z] and E[f.f] and from Q, m, b.
 
     ``gap`` is in terms of A and of ``shortfall`` = Q - m.

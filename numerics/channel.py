@@ -1,6 +1,7 @@
 """Averages of the softmax channel over (u0, omega) and label noise, by quadrature."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numerics.prox import Minima, SoftmaxRows
 
 __all__ = ["Averages", "Geometry", "channel_averages"]
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ exponentially, as the trapezoid rule does for analytic integrands. Otherwise scr
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from scipy.stats import qmc
 
 __all__ = ["Nodes", "gauss_hermite", "lattice", "pooled", "sobol"]
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def sobol(exponent: int, directions: int, labels: int, seed: int) -> Nodes:
 
 def pooled(parts: list[Nodes]) -> Nodes:
     """Several rules as one, with equal shares."""
-    joined = (np.concatenate([getattr(part, n) for part in parts], axis=-1) for n in ("z0", "z", "xi"))
-    return Nodes(*joined, np.concatenate([part.weights for part in parts]) / len(parts))
+    z0, z, xi = (np.concatenate([getattr(p, n) for p in parts], axis=-1) for n in ("z0", "z", "xi"))
+    return Nodes(z0, z, xi, np.concatenate([part.weights for part in parts]) / len(parts))
 
 
 def gauss_hermite(order: int, directions: int) -> Nodes:

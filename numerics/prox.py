@@ -19,7 +19,7 @@ from derive.softmax import explicit_row, reduced_basis
 
 __all__ = ["Minima", "SoftmaxRows"]
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 
 _BLOCK = 8192  # samples at a time: what fits a core's cache
 _STEPS = 60

@@ -1,5 +1,7 @@
 """Solve a softmax task: starts, refinement of the nodes, error estimate (float64)."""
 
+from typing import Any
+
 import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
@@ -8,12 +10,14 @@ from scipy.optimize import minimize_scalar
 from derive.exact import ProblemError
 from derive.model import Problem
 from numerics.nodes import Nodes, lattice, pooled, sobol
+from numerics.precision import context
 from numerics.solution import NotConverged, Solution, magnitude
+from numerics.thresholds import Threshold
 from numerics.two_sided import Point, TwoSidedSolver
 
-__all__ = ["solve_softmax"]
+__all__ = ["softmax_collapse", "solve_softmax", "solve_softmax_optimal"]
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 
 # Lattice spacings with the radius of their ball; Sobol sizes 2^k.
 _LATTICES = ((1.0, 5.0), (0.7, 5.8), (0.5, 6.2), (0.36, 6.5), (0.26, 6.6), (0.2, 6.7), (0.16, 6.7))
@@ -117,6 +121,20 @@ def solve_softmax_optimal(problem: Problem, tolerance: float | None = None) -> S
     return solve_softmax(last.problem, last, tolerance)
 
 
+def softmax_collapse(problem: Problem) -> Threshold:
+    """Penalty lam at and above which S = 0 solves the equations of a softmax task.
+
+    There u* = 0 and the averages are over the target's field alone.
+    """
+    check_softmax(problem)
+    solver = TwoSidedSolver(problem.at(penalty="nuclear", lam=1))
+    rule = _rule(solver)
+    values = [solver.collapse_penalty(nodes) for nodes in rule.checks()]
+    spread = float(np.std(values, ddof=1)) / len(values) ** 0.5
+    ctx = context(20)
+    return Threshold(ctx.mpf(float(np.mean(values))), {}, spread / float(np.mean(values)))
+
+
 _LOG_LAMS = (np.log(1e-6), np.log(10.0))
 _SCAN = 17
 _ROUGH = 3e-2  # the first refinement meets it
@@ -196,6 +214,10 @@ class _Lattice:
         self.solver = solver
         self.coarse = lattice(*_LATTICES[0])
 
+    def checks(self) -> list[Nodes]:
+        """Rules whose differences measure the error of a smooth average."""
+        return [lattice(*spacing) for spacing in _LATTICES[2:4]]
+
     def refine(
         self, point: Point, J: Array, tolerance: float | None
     ) -> tuple[Point, dict[str, float], float]:
@@ -222,6 +244,10 @@ class _Sobol:
         outside = problem.noise_at == "outside" and problem.noise != 0
         labels = int(problem.tokens) ** 2 if outside else 0
         return sobol(exponent, int(problem.channel.directions), labels, seed)
+
+    def checks(self) -> list[Nodes]:
+        """Independent randomisations."""
+        return [self._replica(_SOBOL[2], r + 1) for r in range(_REPLICAS)]
 
     def refine(
         self, point: Point, J: Array, tolerance: float | None

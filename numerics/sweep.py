@@ -95,13 +95,16 @@ def curve(
     lams: Iterable[sp.Expr] | None,
     digits: int = 15,
     ledger: Ledger | None = None,
+    tolerance: float | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Solve on a grid, continuing along alpha at each lam and along lam at the first alpha.
 
     Parameters
     ----------
     lams : iterable or None
-        None asks for the penalty of least risk at each alpha.
+        None asks for the penalty of least test loss at each alpha.
+    tolerance : float, optional
+        Of the quadrature of a softmax channel.
 
     Yields
     ------
@@ -116,20 +119,26 @@ def curve(
         for position, alpha in enumerate(alphas):
             point = problem.at(alpha=alpha, lam=0 if lam is None else lam)
             key = f"{point.describe()} lam={'optimal' if lam is None else lam} digits={digits}"
+            if tolerance is not None and point.task != "linear":
+                key += f" tolerance={tolerance}"
             row = ledger.rows.get(key)
             if row is None:
-                previous, row = _solved(point, lam is None, digits, previous)
+                previous, row = _solved(point, lam is None, digits, previous, tolerance)
                 ledger.add(key, row)
             row_start = row_start if position else previous
             yield {"alpha": float(alpha) if digits <= 15 else str(sp.N(alpha, digits))} | row
 
 
 def _solved(
-    point: Problem, optimal: bool, digits: int, previous: Solution | None
+    point: Problem, optimal: bool, digits: int, previous: Solution | None, tolerance: float | None
 ) -> tuple[Solution | None, dict[str, Any]]:
     """Solve one point; a failure is a row as well, and the next point starts afresh."""
     try:
-        found = solve_optimal(point, digits) if optimal else solve(point, digits, previous)
+        if optimal:
+            found = solve_optimal(point, digits, tolerance)
+        else:
+            found = solve(point, digits, previous, tolerance)
     except NotConverged as failure:
-        return None, {"lam": "optimal" if optimal else float(point.lam), "failure": str(failure)}
+        lam = "optimal" if optimal else float(point.lam)
+        return None, {"lam": lam, "alpha_bar": float(point.alpha_bar), "failure": str(failure)}
     return found, found.to_dict()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from derive import symbols as s
 from derive.model import Problem
+from derive.softmax import SoftmaxChannel
 from numerics.channel import Averages, Geometry, channel_averages, labels
 from numerics.convolution import CutValues, FreeConvolution
 from numerics.laws import float_law
@@ -22,7 +23,7 @@ from numerics.two_sided_equations import OUTPUT, SPECTRAL, channel_functions, sp
 
 __all__ = ["Point", "TwoSidedSolver"]
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 
 _ITERATIONS = 300
 _NEWTON, _ROUNDS = 15, 3
@@ -65,7 +66,9 @@ class TwoSidedSolver:
 
     def __init__(self, problem: Problem) -> None:
         channel = problem.channel
-        self.problem = problem
+        if not isinstance(channel, SoftmaxChannel):
+            raise TypeError(f"the {channel.task} channel has a closed form and its own solver")
+        self.problem, self.channel = problem, channel
         self.rows = SoftmaxRows(int(channel.tokens), float(channel.beta))
         self.law = float_law(problem.target)
         self.alpha, self.lam, self.noise = map(float, (problem.alpha, problem.lam, problem.noise))
@@ -237,8 +240,21 @@ class TwoSidedSolver:
         With q = m = V = 0 the minimiser is omega = 0, where everything is smooth: A is the mean
         curvature there, since Stein's lemma has nothing to divide by.
         """
-        if self.problem.penalty == "frobenius":
+        if self.problem.penalty == "frobenius" or self.lam < self.collapse_penalty(nodes):
             return None
+        averages, A, M, C = self._at_zero(nodes)
+        conjugates = {"A": A, "M": M, "C": C, "gap": 0.0}
+        spectral = dict.fromkeys(SPECTRAL, 0.0) | {"R": self.Q0, "mu": self.Q0}
+        x = np.array([self.Q0, -np.inf, -np.inf])
+        return Point(x, {"b2": 0.0}, averages, conjugates, spectral, np.zeros(3))
+
+    def collapse_penalty(self, nodes: Nodes) -> float:
+        """lam = M edge, with the upper edge of the law of S0 + tau G, at S = 0."""
+        _, _, M, C = self._at_zero(nodes)
+        return M * FreeConvolution(self.law, C / M**2).top_edge()
+
+    def _at_zero(self, nodes: Nodes) -> tuple[Averages, float, float, float]:
+        """Averages and A, M, C at omega = u* = 0."""
         Q = self._geometry(self.Q0, self.Q0, self.Q0, self.noise)[0]
         y = labels(self.rows, nodes, Q, self.beta0, self.noise)
         P = self.rows.probabilities(np.zeros_like(nodes.z0))
@@ -247,14 +263,8 @@ class TwoSidedSolver:
         along, square = float(w @ (f * nodes.z0).sum(0)), float(w @ (f * f).sum(0))
         train = float(w @ self.rows.loss(P, y))
         A = self.alpha * float(w @ self.rows.trace(curvature))
-        M, C = self.alpha * along / Q**0.5, self.alpha * square / 2
-        if M <= 0 or self.lam / M < FreeConvolution(self.law, C / M**2).top_edge():
-            return None
         averages = Averages(along, 0.0, square, train, train, train, 0.0, None)
-        conjugates = {"A": A, "M": M, "C": C, "gap": 0.0}
-        spectral = dict.fromkeys(SPECTRAL, 0.0) | {"R": self.Q0, "mu": self.Q0}
-        x = np.array([self.Q0, -np.inf, -np.inf])
-        return Point(x, {"b2": 0.0}, averages, conjugates, spectral, np.zeros(3))
+        return averages, A, self.alpha * along / Q**0.5, self.alpha * square / 2
 
     # --- what is reported ---------------------------------------------------------------------
 
@@ -267,7 +277,7 @@ class TwoSidedSolver:
         """The quantities of `numerics.solution.KEYS`, at the spectral side's overlaps."""
         side, conjugates, averages = point.spectral, point.conjugates, point.averages
         A, M, C = (conjugates[k] for k in ("A", "M", "C"))
-        offset = float(self.problem.channel.offset.subs(s.Delta, self.problem.noise))
+        offset = float(self.channel.offset.subs(s.Delta, self.problem.noise))
         legendre = -A * side["q"] / 2 + M * side["m"] + C * side["V"]
         nuclear = self.problem.penalty == "nuclear"
         return {

@@ -9,8 +9,8 @@ import sympy as sp
 
 from derive import symbols as s
 from derive import two_sides as sides
-from derive.channels import Channel
 from derive.generate import compile_function
+from derive.softmax import SoftmaxChannel
 from derive.spectra import CUT_MOMENTS, CutMoment
 
 __all__ = ["OUTPUT", "SPECTRAL", "channel_functions", "spectral_function"]
@@ -29,7 +29,7 @@ SPECTRAL = ("q", "m", "V", "R", "mu", "trace", "rank_fraction", "psi", "P")
 
 
 @lru_cache(maxsize=16)
-def channel_functions(channel: Channel) -> tuple[Function, Function, Function]:
+def channel_functions(channel: SoftmaxChannel) -> tuple[Function, Function, Function]:
     """(R, mu, Q0, Delta) -> Q, m, q, b2, shortfall; its inverse for R; averages -> A, M, C, gap."""
     geometry = sides.geometry(channel)
     b2 = sp.Symbol("b2", positive=True)

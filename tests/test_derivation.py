@@ -7,11 +7,13 @@ import sympy as sp
 
 from derive import Problem, ProblemError
 from derive import symbols as s
+from derive.channels import TASKS
 from derive.gaussian import gaussian_average
 from derive.linear import LinearChannel
 from derive.penalties import PENALTIES, denoiser, ground_state
 from derive.potential import potential, potential_steps
-from derive.saddle import direct_solution, reduced_system, saddle_equations, saddle_steps
+from derive.saddle import direct_solution, reduced_system, saddle_equations
+from derive.saddle_steps import saddle_steps
 from derive.spectra import CutMoment, PositivePart, SpectralIntegral, SpectralPair
 from derive.steps import render
 
@@ -50,13 +52,24 @@ def test_linear_channel_prox_and_moreau():
     assert vanishes(step(steps, "test loss") - noisy_risk)
 
 
-@pytest.mark.parametrize("channel", CHANNELS.values(), ids=CHANNELS)
-def test_every_channel_minimises_its_moreau_objective(channel):
-    """Generic check: at the prox the objective is stationary and equals the envelope."""
+def test_linear_channel_minimises_its_moreau_objective():
+    """At the prox the objective is stationary and equals the envelope."""
+    channel = LinearChannel()
     steps = {each.name: each for each in channel.steps()}
     objective, prox = steps["proximal operator"].definition, steps["proximal operator"].result.rhs
     assert vanishes(sp.diff(objective, channel.u).subs(channel.u, prox))
     assert vanishes(objective.subs(channel.u, prox) - steps["Moreau envelope"].result.rhs)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_every_channel_joins_every_penalty(task, penalty):
+    """Generic check: each task yields a potential, six equations and printable steps."""
+    problem = Problem(task=task, penalty=penalty)
+    assert potential(problem).has(s.alpha)
+    assert len(saddle_equations(problem.channel, penalty)) == 6
+    for fmt in ("text", "latex", "json"):
+        assert render(potential_steps(problem) + saddle_steps(problem), fmt)
 
 
 @pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIES)

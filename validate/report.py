@@ -6,10 +6,14 @@ from typing import Any
 import sympy as sp
 
 from derive.exact import ProblemError
+from derive.linear import LinearChannel
 from derive.model import Problem
 from derive.saddle import reduced_system
 from derive.scaling import edge_exponents, limit_laws
-from derive.targets import MarchenkoPastur, Target
+from derive.softmax import SoftmaxChannel
+from derive.targets import MarchenkoPastur
+from derive.thresholds import effective_samples
+from numerics.softmax import softmax_collapse
 from numerics.solution import KEYS
 from numerics.state_evolution import solve, solve_optimal
 from numerics.thresholds import Threshold, collapse, interpolation, perfect_recovery
@@ -18,40 +22,68 @@ from validate.tables import Table
 __all__ = ["report", "threshold_row"]
 
 
-def digits_of(threshold: Threshold, digits: int) -> str:
-    """Print a threshold with so many significant digits."""
-    value = threshold.value
+def digits_of(threshold: Threshold, digits: int, over: sp.Expr = sp.S.One) -> str:
+    """Print a threshold, divided by a whole number, with so many significant digits."""
+    value = threshold.value / int(over)
     return str(value.context.nstr(value, digits, strip_zeros=False))
 
 
 def threshold_row(
-    target: Target, noise: sp.Expr | None, alpha: sp.Expr | None, digits: int
+    problem: Problem, digits: int, *, noise: bool, collapse_too: bool, on_bar: bool = False
 ) -> dict[str, Any]:
-    """Thresholds of the linear task: recovery, with noise interpolation, with alpha collapse.
+    """Thresholds of a task: recovery, with noise interpolation, with both the collapse of S.
 
-    ``perfect_recovery`` and ``interpolation`` are values of alpha, ``collapse`` is one of lam.
+    ``perfect_recovery`` and ``interpolation`` are values of alpha (of L_eff alpha if ``on_bar``),
+    ``collapse`` is one of lam. Where no student can interpolate, ``interpolation`` is None and
+    ``statement`` says why.
+
+    Parameters
+    ----------
+    problem : Problem
+        Target, task and, where used, noise and alpha.
+    noise, collapse_too : bool
+        Whether noise was given and a collapse threshold asked for.
 
     Raises
     ------
     ProblemError
-        A collapse was asked for without noise.
+        A collapse was asked for without noise, or a number of tokens is missing.
     """
+    target, channel = problem.target, problem.channel
+    if channel.directions.free_symbols:
+        raise ProblemError("the thresholds of a softmax task need the number of tokens: state --tokens")
     found = {"perfect_recovery": perfect_recovery(target.rank_fraction, digits)}
-    if noise is not None:
-        found["interpolation"] = interpolation(target, noise, digits)
-    if alpha is not None:
-        if noise is None:
+    statement = {}
+    if noise and channel.interpolates:
+        found["interpolation"] = interpolation(target, problem.noise, digits)
+    elif noise:
+        statement = {"interpolation": None, "statement": _NO_INTERPOLATION}
+    scale = 1 if on_bar else channel.directions
+    values = {name: digits_of(t, digits, scale) for name, t in found.items()}
+    if collapse_too:
+        if not noise:
             raise ProblemError("the collapse threshold needs the noise as well as alpha")
-        found["collapse"] = collapse(target, noise, alpha, digits)
-    values = {name: digits_of(t, digits) for name, t in found.items()}
+        found["collapse"] = (
+            collapse(target, problem.noise, problem.alpha, digits)
+            if isinstance(channel, LinearChannel)
+            else softmax_collapse(problem)
+        )
+        values["collapse"] = digits_of(found["collapse"], digits)
     row: dict[str, Any] = values if digits > 15 else {k: float(v) for k, v in values.items()}
-    return row | {"error_estimate": max(t.error_estimate for t in found.values())}
+    errors = {"error_estimate": max(t.error_estimate for t in found.values())}
+    return row | statement | {"L_eff": int(channel.directions)} | errors
+
+
+_NO_INTERPOLATION = (
+    "noise outside the softmax takes the labels out of its range, so no student fits them at any alpha"
+)
 
 
 def report(digits: int = 30) -> Iterator[Table]:
     """Derive, solve and tabulate; yields each table as it is ready."""
     yield _equations()
     yield _thresholds(digits)
+    yield _softmax_thresholds(digits)
     yield _exponents()
     yield _worked_solve(digits)
     yield _direct()
@@ -92,6 +124,30 @@ def _thresholds(digits: int) -> Table:
             "interpolation, Delta = 1/2",
         ),
         rows,
+    )
+
+
+def _softmax_thresholds(digits: int) -> Table:
+    rows = []
+    for tokens in (2, 3, 4):
+        channel = SoftmaxChannel(tokens=tokens)
+        values = [digits_of(perfect_recovery(sp.Rational(1, 2), digits), digits, channel.directions)]
+        for noise in (sp.Integer(0), sp.Rational(1, 2)):
+            threshold = interpolation(MarchenkoPastur(sp.Rational(1, 2)), noise, digits)
+            values.append(digits_of(threshold, digits, channel.directions))
+        rows.append((tokens, int(channel.directions), str(effective_samples(channel)), *values))
+    return Table(
+        "Thresholds alpha = n/d^2 of softmax attention (kappa0 = 1/2, lam -> 0+, noise inside)",
+        (
+            "tokens T",
+            "L_eff",
+            "alpha of T = 1",
+            "perfect recovery, Delta = 0",
+            "interpolation, Delta -> 0",
+            "interpolation, Delta = 1/2",
+        ),
+        rows,
+        f"No interpolation otherwise: {_NO_INTERPOLATION}.",
     )
 
 

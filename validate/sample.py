@@ -3,7 +3,7 @@
 The gradients are written out, because a training step is then hardly more than its matrix products.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -45,8 +45,9 @@ class Sample:
                 return None
             return part[change] if isinstance(change, torch.Tensor) else part.to(change)
 
-        names = ("labels", "tokens", "sensing", "gram")
-        return replace(self, **{name: changed(getattr(self, name)) for name in names})
+        labels, *parts = map(changed, (self.labels, self.tokens, self.sensing, self.gram))
+        assert labels is not None
+        return Sample(labels, self.beta, *parts)
 
     # --- pre-activations h_ab = (x_a' S x_b - delta_ab Tr S)/sqrt(d) ------------------------------
 
