@@ -69,7 +69,14 @@ def solve_softmax(
     extras = {"jump_fraction": point.averages.jump_fraction, "fixed_points": len(points)}
     phase = "collapsed" if point.collapsed else "regular"
     return Solution(
-        problem, values, point.residual, error + point.residual, 15, phase, tuple(point.x), extras
+        problem,
+        values,
+        point.residual,
+        error + point.residual,
+        15,
+        phase,
+        tuple(map(float, point.x)),
+        extras,
     )
 
 
@@ -166,13 +173,49 @@ def _fixed_points(
             continue
         if all(_distance(solver, point, other) > _DISTINCT for other, _ in found):
             found.append((point, J))
+    found = found or _continued(solver, nodes)
     if not found:
-        assert failure is not None
-        raise failure
+        residual = getattr(failure, "residual", float("nan"))
+        raise NotConverged(solver.problem, residual, "try a larger lam, less beta or more noise")
     return found
 
 
-_FAILURES = (NotConverged, np.linalg.LinAlgError)
+def _continued(solver: TwoSidedSolver, nodes: Nodes) -> list[tuple[Point, Array]]:
+    """Continuation from a larger lam, where a direct solve works, down to the lam asked for."""
+    target = np.log10(solver.lam)
+    for above in range(1, _DECADES + 1):
+        here, x = above, solver.start(informed=True)
+        point = _attempt(solver, 10.0 ** (target + here), x, nodes)
+        if point is not None:
+            break
+    else:
+        return []
+    slope, step = np.zeros(3), 1.0
+    while step > _LEAST_STEP:
+        step = min(step, here)
+        lam = 10.0 ** (target + here - step)
+        new = _attempt(solver, lam, point[0].x - step * slope, nodes)
+        if new is None:
+            step /= 2
+            continue
+        slope = (point[0].x - new[0].x) / step
+        point, here, step = new, here - step, 1.5 * step
+        if here <= 0:
+            return [point]
+    return []
+
+
+def _attempt(solver: TwoSidedSolver, lam: float, x: Array, nodes: Nodes) -> tuple[Point, Array] | None:
+    try:
+        return solver.at_penalty(lam).solve(x, nodes)
+    except _FAILURES:
+        return None
+
+
+_DECADES, _LEAST_STEP = 8, 0.02
+
+
+_FAILURES = (ArithmeticError, ValueError, np.linalg.LinAlgError)  # NotConverged is one
 _DISTINCT = 1e-3
 
 
@@ -198,7 +241,12 @@ def _advance(solver: TwoSidedSolver, point: Point, J: Array, nodes: Nodes) -> tu
         if new is None:
             raise NotConverged(solver.problem, float("nan"), "lam is at the collapse of S; move off it")
         return new, J
-    point, J = solver.newton(solver.at(point.x, nodes), nodes, J)
+    try:
+        point, J = solver.newton(solver.at(point.x, nodes), nodes, J)
+    except (ArithmeticError, ValueError, np.linalg.LinAlgError):
+        raise NotConverged(
+            solver.problem, point.residual, "it is lost on finer nodes; try a larger lam or less beta"
+        ) from None
     if point.residual > _CERTAIN:
         raise NotConverged(solver.problem, point.residual, "try a larger lam or less beta")
     return point, J
@@ -226,8 +274,9 @@ class _Lattice:
             nodes = lattice(*spacing)
             point, J = _advance(self.solver, point, J, nodes)
             finer = self.solver.outputs(point)
-            error, values = _relative(finer, values), finer
-            if error < (tolerance or 1e-6):
+            before, error, values = error, _relative(finer, values), finer
+            # A steep integrand (large beta) gains nothing from the next lattice but its cost.
+            if error < (tolerance or 1e-6) or error > before / 2:
                 break
         return point, values, error
 
@@ -271,6 +320,11 @@ class _Sobol:
         """Where one randomisation alone puts the fixed point, to first order."""
         if point.collapsed:
             return _advance(self.solver, point, J, replica)[0]
-        here = self.solver.at(point.x, replica)
-        shift = -np.linalg.solve(J, here.step - point.step)
-        return self.solver.at(point.x + self.solver.raw(point, shift), replica)
+        try:
+            here = self.solver.at(point.x, replica)
+            shift = -np.linalg.solve(J, here.step - point.step)
+            return self.solver.at(point.x + self.solver.raw(point, shift), replica)
+        except (ArithmeticError, ValueError, np.linalg.LinAlgError):
+            raise NotConverged(
+                self.solver.problem, point.residual, "the randomisations disagree; try a larger lam"
+            ) from None

@@ -4,6 +4,7 @@ Unknowns mu = Q0 - m, log b2 and log V. Damped iterations until Newton holds, wi
 differences that Broyden's update carries along, from one set of nodes to the next.
 """
 
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,6 +77,12 @@ class TwoSidedSolver:
         self.Q0, self.mean = self.law.Q0, float(self.law.mean)
         self._geometry, self._risk, self._output = channel_functions(channel)
         self._spectral = spectral_function(problem.penalty)
+
+    def at_penalty(self, lam: float) -> "TwoSidedSolver":
+        """The same solver at another lam."""
+        other = copy(self)
+        other.lam = lam
+        return other
 
     # --- the two maps -------------------------------------------------------------------------
 
@@ -269,9 +276,10 @@ class TwoSidedSolver:
     # --- what is reported ---------------------------------------------------------------------
 
     def start(self, informed: bool) -> Array:
-        """A start near the target or near S = 0."""
-        mu, b2 = (0.0, 0.05 * self.Q0) if informed else (0.8 * self.Q0, 0.3 * self.Q0)
-        return np.array([mu, np.log(b2), 0.0])
+        """A start near the matrix that the labels show, (beta0/beta) S0, or nearer to S = 0."""
+        beta, fit = self.rows.beta, self.beta0 / self.rows.beta
+        m, b2 = (fit * self.Q0, 0.05 * self.Q0) if informed else (0.2 * fit * self.Q0, 0.3 * self.Q0)
+        return np.array([self.Q0 - m, np.log(b2 * fit**2), -2 * np.log(beta)])
 
     def outputs(self, point: Point) -> dict[str, float]:
         """The quantities of `numerics.solution.KEYS`, at the spectral side's overlaps."""
