@@ -5,6 +5,7 @@ import sympy as sp
 from derive import symbols as s
 from derive.channels import Channel
 from derive.model import Problem
+from derive.potential import chain
 from derive.saddle import PARTNER, definitions, direct_solution, reduced_system, saddle_equations
 from derive.softmax import SoftmaxChannel
 from derive.steps import Step
@@ -90,22 +91,19 @@ def _two_sided_steps(channel: SoftmaxChannel, penalty: str) -> list[Step]:
     scaled = "write the functionals of nu for B = M (S0 + tau G), lam = M theta, gap = 1 - M/A"
     if penalty == "frobenius":
         scaled = "insert gap = (A + lam - M)/(A + lam)"
-    output = [
-        Step(
-            f"output side, {n}",
-            outputs.get(sp.Symbol(n, positive=True), sp.Symbol(n)),
-            field,
-            sp.Eq(sp.Symbol(n), v),
+    A, M = s.A if penalty == "nuclear" else s.A + s.lam, s.M
+    stated = definitions(channel, penalty) | {
+        **{str(k): v for k, v in outputs.items() if str(k) in "AMC"},
+        "gap": 1 - M / A,
+        "P": chain(channel, penalty)["spectral potential"].result.rhs,
+        "mu": s.Q0 - s.m,
+        "R": s.Q0 - 2 * s.m + s.q,
+    }
+    return [
+        Step(f"{side} side, {name}", stated[name], words, sp.Eq(sp.Symbol(name), value))
+        for side, words, values in (
+            ("output", field, output_side(channel)),
+            ("spectral", scaled, spectral_side(penalty)),
         )
-        for n, v in output_side(channel).items()
+        for name, value in values.items()
     ]
-    spectral = [
-        Step(
-            f"spectral side, {n}",
-            definitions(channel, penalty).get(n, sp.Symbol(n)),
-            scaled,
-            sp.Eq(sp.Symbol(n), v),
-        )
-        for n, v in spectral_side(penalty).items()
-    ]
-    return output + spectral

@@ -115,6 +115,12 @@ def _tidy(expression: sp.Expr) -> sp.Expr:
     return sp.Add(*(sp.factor(part) * base for base, part in parts.items()))
 
 
+def _along_shift() -> sp.Expr:
+    """sum_b (dP_k/dh_b) v_b, with y in the place of v."""
+    jacobian = row_functions().jacobian.subs({k: b, b: k}, simultaneous=True)
+    return sp.factor(_sum(jacobian * y[b]))
+
+
 @dataclass(frozen=True)
 class ExplicitRow:
     """One row at a number of tokens, for code generation.
@@ -350,9 +356,9 @@ class SoftmaxChannel:
         steps = [
             Step(
                 "redundancy",
-                sp.Eq(_sum(row_functions().jacobian.subs({k: j, b: k}).subs(j, b) * y[b]), 0),
-                "a row's Jacobian vanishes on v only if every v_b is the mean sum_b P_b v_b (v is y "
-                "here); symmetric h then leaves one common shift out of T(T+1)/2 variables",
+                sp.Eq(_along_shift(), 0),
+                "with v = y: as P > 0 a row's Jacobian vanishes only on constants v_k = sum_b P_b v_b; "
+                "symmetry of h makes it the same in every row: one of T(T+1)/2 variables is not seen",
                 sp.Eq(sp.Symbol("L_eff"), self.directions),
             ),
             Step(

@@ -68,16 +68,8 @@ def solve_softmax(
         )
     extras = {"jump_fraction": point.averages.jump_fraction, "fixed_points": len(points)}
     phase = "collapsed" if point.collapsed else "regular"
-    return Solution(
-        problem,
-        values,
-        point.residual,
-        error + point.residual,
-        15,
-        phase,
-        tuple(map(float, point.x)),
-        extras,
-    )
+    error, seed = error + point.residual, tuple(map(float, point.x))
+    return Solution(problem, values, point.residual, error, 15, phase, seed, extras)
 
 
 def check_softmax(problem: Problem) -> None:
@@ -92,8 +84,8 @@ def check_softmax(problem: Problem) -> None:
 def solve_softmax_optimal(problem: Problem, tolerance: float | None = None) -> Solution:
     """Solve at the penalty of least test loss; the ``lam`` of ``problem`` is ignored.
 
-    A scan over lam on coarse nodes finds the global minimum, a bounded search sharpens it (the test loss
-    is flat there, so lam is good to about four digits).
+    A scan on coarse nodes from large lam down, until the loss has risen for good, brackets the
+    minimum; a bounded search sharpens it (the loss is flat there, so lam is good to about four digits).
 
     Raises
     ------
@@ -118,7 +110,11 @@ def solve_softmax_optimal(problem: Problem, tolerance: float | None = None) -> S
         return float(starts[log_lam].values["test_loss"])
 
     scan = np.linspace(*_LOG_LAMS, _SCAN)[::-1]
-    losses = [loss(at) for at in scan]
+    losses: list[float] = []
+    for at in scan:
+        losses.append(loss(at))
+        if len(losses) > _RISEN and min(losses[-_RISEN:]) > 1.02 * min(losses):
+            break
     best = int(np.argmin(losses))
     if not np.isfinite(losses[best]):
         raise NotConverged(problem, float("nan"), "no penalty between 1e-6 and 10 gave a fixed point")
@@ -143,7 +139,7 @@ def softmax_collapse(problem: Problem) -> Threshold:
 
 
 _LOG_LAMS = (np.log(1e-6), np.log(10.0))
-_SCAN = 17
+_SCAN, _RISEN = 17, 3
 _ROUGH = 3e-2  # the first refinement meets it
 
 
@@ -183,9 +179,8 @@ def _fixed_points(
 def _continued(solver: TwoSidedSolver, nodes: Nodes) -> list[tuple[Point, Array]]:
     """Continuation from a larger lam, where a direct solve works, down to the lam asked for."""
     target = np.log10(solver.lam)
-    for above in range(1, _DECADES + 1):
-        here, x = above, solver.start(informed=True)
-        point = _attempt(solver, 10.0 ** (target + here), x, nodes)
+    for here in np.arange(1.0, _DECADES + 1):
+        point = _attempt(solver, 10.0 ** (target + here), solver.start(informed=True), nodes)
         if point is not None:
             break
     else:
@@ -213,8 +208,6 @@ def _attempt(solver: TwoSidedSolver, lam: float, x: Array, nodes: Nodes) -> tupl
 
 
 _DECADES, _LEAST_STEP = 8, 0.02
-
-
 _FAILURES = (ArithmeticError, ValueError, np.linalg.LinAlgError)  # NotConverged is one
 _DISTINCT = 1e-3
 

@@ -189,3 +189,70 @@ def test_an_unwritable_output_leaves_nothing_behind(run, tmp_path):
     target = tmp_path / "out.json"
     run(f"solve --kappa0 1/2 --alpha 1 --lam -1 --output {target}", code=2)
     assert not target.exists()
+
+
+SOFTMAX = "solve --task seq2lab --tokens 2 --kappa0 1/2 --noise 1/2 --lam 1/10 --tolerance 1e-3"
+
+
+def test_softmax_solve_and_axis(run):
+    row = json.loads(run(f"{SOFTMAX} --alpha 1 --format json"))
+    assert set(KEYS) < set(row)
+    assert row["alpha_bar"] == 2
+    assert 0 <= row["jump_fraction"] < 1e-3
+    same = json.loads(run(f"{SOFTMAX} --alpha 2 --axis alpha_bar --format json"))
+    assert same["q"] == row["q"]
+
+
+def test_softmax_thresholds(run):
+    line = "thresholds --task seq2lab --kappa0 1/2 --noise 1/2 --format json --tokens"
+    one = json.loads(run("thresholds --kappa0 1/2 --noise 1/2 --format json"))
+    three = json.loads(run(f"{line} 3"))
+    for key in ("perfect_recovery", "interpolation"):
+        assert three[key] == pytest.approx(one[key] / 5, rel=1e-12)
+    bar = json.loads(run(f"{line} 3 --axis alpha_bar"))
+    assert bar["interpolation"] == pytest.approx(one["interpolation"], rel=1e-14)
+    outside = json.loads(run(f"{line} 2 --noise-at outside"))
+    assert outside["interpolation"] is None
+    assert "no student fits them" in outside["statement"]
+    collapse = json.loads(run(f"{line} 2 --alpha 1"))["collapse"]
+    assert json.loads(run(f"{SOFTMAX} --alpha 1 --format json"))["lam"] < collapse
+
+
+def test_softmax_derivation_prints(run):
+    text = run("derive saddle --task seq2lab --tokens 2")
+    assert "E[f.z0]" in text
+    assert "[[3, 1], [1, 3]]" in run("derive potential --task seq2lab --tokens 2")
+    assert "T*(T + 1)/2 - 1" in run("derive potential --task seq2seq")
+
+
+def test_softmax_curve_of_two_penalties(run, tmp_path):
+    picture = tmp_path / "curve.png"
+    line = (
+        "curve --task seq2lab --tokens 2 --kappa0 1/2 --noise 1/2 --alpha 2,4 --lam optimal "
+        f"--penalty nuclear,frobenius --tolerance 1e-2 --axis alpha_bar --plot {picture}"
+    )
+    rows = list(csv.DictReader(run(line).splitlines()))
+    assert len(rows) == 4
+    assert float(rows[0]["alpha_bar"]) == 2
+    assert float(rows[0]["test_loss"]) < float(rows[2]["test_loss"])
+    assert picture.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{SOFTMAX} --alpha 1 --digits 30",
+        f"{SOFTMAX.replace('1/10', '0')} --alpha 1",
+        f"{SOFTMAX} --alpha 1 --beta -1",
+        f"{SOFTMAX} --alpha 1 --noise-at sideways",
+        f"{SOFTMAX.replace('--tokens 2', '--tokens 1')} --alpha 1",
+        f"{SOFTMAX.replace('--tokens 2', '')} --alpha 1",
+        "solve --task linear --tokens 2 --kappa0 1/2 --lam 1 --alpha 1",
+        "validate --task seq2lab --tokens 2 --kappa0 1/2 --lam 1 --alpha 1 --d 20 --batch 5",
+        "compare --data nowhere.csv",
+    ],
+)
+def test_bad_softmax_input_is_one_sentence(run, line):
+    message = run(line, code=2)
+    assert message.count("\n") == 1
+    assert "Traceback" not in message

@@ -145,3 +145,108 @@ def test_broken_tables_name_the_line(tmp_path, change, message):
 def test_one_seed_has_no_standard_error():
     with pytest.raises(ProblemError, match="two seeds"):
         standardise({}, [{}])
+
+
+# --- softmax attention ----------------------------------------------------------------------------
+
+SOFTMAX = Problem(
+    MarchenkoPastur("1/2"), alpha="1/2", lam="1/10", noise="1/10", task="seq2lab", tokens=2
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sensing"),
+    [
+        ({"task": "linear", "tokens": None}, "tokens"),
+        ({}, "tokens"),
+        ({"tokens": 3}, "gaussian"),
+        ({"task": "seq2seq", "noise_at": "outside"}, "tokens"),
+    ],
+)
+def test_written_out_gradients(changes, sensing):
+    """Both gradients against automatic differentiation of the fields' formulas."""
+    problem, generator = SOFTMAX.at(**changes), torch.Generator().manual_seed(4)
+    S0 = draw_target(problem, 8, generator)
+    data = draw_sample(problem, S0, 20, sensing, generator)
+    W = torch.randn(8, 5, generator=generator, dtype=torch.float64)
+    D = torch.randn(8, 5, generator=generator, dtype=torch.float64)
+    step = 1e-6
+    for gradient, at, along in (
+        (data.factor_gradient, W, D),
+        (data.matrix_gradient, W @ W.T, D @ D.T),
+    ):
+        slope = (gradient(at + step * along)[0] - gradient(at - step * along)[0]) / (2 * step)
+        assert float(slope) == pytest.approx(float((gradient(at)[1] * along).sum()), rel=1e-6)
+
+
+@pytest.mark.parametrize("sensing", ["tokens", "gaussian"])
+def test_preactivations_have_the_covariance_of_the_model(sensing):
+    """E h_ab h_cd = (delta_ac delta_bd + delta_ad delta_bc) Tr S^2/d."""
+    generator = torch.Generator().manual_seed(5)
+    S0 = draw_target(SOFTMAX, 20, generator)
+    h = draw_sample(SOFTMAX, S0, 20_000, sensing, generator).matrix_field(S0)
+    flat = torch.stack([h[:, 0, 0], h[:, 0, 1], h[:, 1, 1]], 1) / (S0.square().sum() / 20).sqrt()
+    covariance = flat.T @ flat / len(flat)
+    assert torch.allclose(covariance, torch.diag(torch.tensor([2.0, 1.0, 2.0]).double()), atol=0.12)
+
+
+@pytest.mark.parametrize("changes", [{}, {"noise_at": "outside"}, {"penalty": "frobenius"}])
+def test_softmax_training_agrees_with_theory(changes):
+    """Gaussian sensing at d = 40, every quantity within four standard errors."""
+    problem = SOFTMAX.at(**changes)
+    theory = solve(problem, tolerance=1e-3)
+    runs = list(simulate(problem, 40, 10, sensing="gaussian"))
+    for row in standardise(theory.values, [run["measured"] for run in runs]):
+        assert abs(row.z) < 4, row
+
+
+def test_sequence_outputs_train_like_labels():
+    """seq2seq with real tokens: the loss through X X'/d tends to that of seq2lab."""
+    theory = solve(SOFTMAX, tolerance=1e-3)
+    runs = list(simulate(SOFTMAX.at(task="seq2seq"), 60, 4))
+    for row in standardise(theory.values, [run["measured"] for run in runs]):
+        assert row.simulation == pytest.approx(row.theory, rel=0.15), row
+
+
+def test_adam_batches_and_lbfgs_reach_one_minimum():
+    """Random start, L-BFGS and Adam (full batch, mini-batches) agree: the global minimum is one."""
+    one = train(SOFTMAX, 20, 3, sensing="gaussian")
+    full = train(SOFTMAX, 20, 3, optimizer="adam", sensing="gaussian")
+    batches = train(SOFTMAX, 20, 3, optimizer="adam", sensing="gaussian", batch=100)
+    for key, value in one.measured.items():
+        assert full.measured[key] == pytest.approx(value, rel=2e-3), key
+        assert batches.measured[key] == pytest.approx(value, rel=2e-2), key
+
+
+PUBLISHED = Path(__file__).parent / "reference" / "SE_kappa_0.5_lreg_0.01_noise_0.5.csv"
+
+
+def test_published_state_evolution():
+    """Rows of the authors' SE at T = 2 (Monte Carlo, 1-3 %), every letter."""
+    from validate.published import compare_published, is_published, read_published
+
+    assert is_published(PUBLISHED)
+    assert not is_published(TABLE)
+    rows = read_published(PUBLISHED, {})
+    assert {str(row.problem.lam) for row in rows} == {"1/100"}
+    lines = [line for found in compare_published(rows, 1e-3, lambda _, f: f()) for line in found]
+    assert {line["quantity"] for line in lines} == {"q", "m", "V", "A", "M", "C", "test_loss", "energy"}
+    assert summarise(lines)["worst"] < 0.03
+    assert summarise(lines)["median"] < 0.006
+
+
+def test_broken_published_files_name_the_line(tmp_path):
+    from validate.published import read_published
+
+    path = tmp_path / "SE_kappa_0.5_lreg_0.01_noise_0.5.csv"
+    lines = PUBLISHED.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[1].replace(lines[1].split(",")[0], "many", 1)]))
+    with pytest.raises(ProblemError, match="line 2: alpha must be a number"):
+        read_published(path, {})
+    path.write_text("\n".join([lines[0], "0.5,1,2"]))
+    with pytest.raises(ProblemError, match="line 2: fields are missing"):
+        read_published(path, {})
+    unnamed = tmp_path / "table.csv"
+    unnamed.write_text("\n".join(lines[:3]))
+    with pytest.raises(ProblemError, match="state it"):
+        read_published(unnamed, {})
