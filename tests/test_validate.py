@@ -198,6 +198,7 @@ def test_softmax_training_agrees_with_theory(changes):
     runs = list(simulate(problem, 40, 10, sensing="gaussian"))
     for row in standardise(theory.values, [run["measured"] for run in runs]):
         assert abs(row.z) < 4, row
+    assert compare_spectrum(theory, [tuple(run["spectrum"]) for run in runs]).ks < 0.05
 
 
 def test_sequence_outputs_train_like_labels():
