@@ -58,7 +58,7 @@ Tolerance = Annotated[
 ]
 Penalty = Annotated[str, typer.Option(help="nuclear (factorised training) or frobenius (direct).")]
 TargetName = Annotated[str, typer.Option("--target", help="marchenko-pastur, power-law or atoms.")]
-Kappa0 = Annotated[str | None, typer.Option(help="Width ratio of a Marchenko-Pastur target.")]
+Kappa0 = Annotated[str | None, typer.Option(help="Width ratio p0/d of the target (default 1/2).")]
 Gamma = Annotated[str | None, typer.Option(help="Exponent of a power-law target, above 1/2.")]
 Cutoff = Annotated[int | None, typer.Option(help="Modes of a power-law target; the rest vanish.")]
 Eigenvalues = Annotated[
@@ -96,7 +96,7 @@ class TargetOptions:
         if stray and self.target in _OWNER.values():
             raise ProblemError(f"--{stray[0]} does not belong to the {self.target} target")
         if self.target == "marchenko-pastur":
-            return MarchenkoPastur(self._needed(self.kappa0, "--kappa0"))
+            return MarchenkoPastur(self.kappa0 or "1/2")
         if self.target == "power-law":
             return PowerLaw(self._needed(self.gamma, "--gamma"), self._needed(d, "--d"), self.cutoff)
         if self.target == "atoms":

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from numerics.nodes import Nodes
 from numerics.prox import Minima, SoftmaxRows
 
-__all__ = ["Averages", "Geometry", "channel_averages"]
+__all__ = ["Averages", "Geometry", "channel_averages", "labels", "prox_failures"]
 
 Array = NDArray[np.floating[Any]]
 
@@ -87,6 +87,24 @@ def channel_averages(
         jump_fraction=float(w[found.twofold] @ near_jump),
         minima=found,
     )
+
+
+def prox_failures(
+    rows: SoftmaxRows, nodes: Nodes, at: Geometry, beta0: float, noise: float, starts: int
+) -> float:
+    """Share of the nodes for which one of several random starts finds a lower minimum."""
+    y = labels(rows, nodes, at.Q, beta0, noise)
+    omega = at.m / at.Q**0.5 * nodes.z0 + at.b * nodes.z
+    fitted = rows.preimage(y) if nodes.xi.shape[0] else beta0 / rows.beta * at.Q**0.5 * nodes.z0
+    own = rows.minimise(omega, y, at.V, fitted, None).shift
+    _, value = rows.descend(own, omega, y, at.V)
+    rng = np.random.default_rng(0)
+    lower = np.zeros(omega.shape[1], dtype=bool)
+    for _ in range(starts):
+        start = 2 * rng.normal(size=omega.shape) * (np.abs(fitted) + np.abs(omega))
+        _, other = rows.descend(start - omega, omega, y, at.V)
+        lower |= other < value * (1 - 1e-6)
+    return float(lower.mean())
 
 
 def _jump_distance(

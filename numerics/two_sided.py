@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from derive import symbols as s
 from derive.model import Problem
 from derive.softmax import SoftmaxChannel
-from numerics.channel import Averages, Geometry, channel_averages, labels
+from numerics.channel import Averages, Geometry, channel_averages, labels, prox_failures
 from numerics.convolution import CutValues, FreeConvolution
 from numerics.laws import float_law
-from numerics.nodes import Nodes
+from numerics.nodes import Nodes, sobol
 from numerics.prox import SoftmaxRows
 from numerics.solution import NotConverged
 from numerics.two_sided_equations import OUTPUT, SPECTRAL, channel_functions, spectral_function
@@ -32,6 +32,7 @@ _DIFFERENCE = 1e-4  # jumps of the minimiser make smaller differences noisy
 _EXACT = 1e-11
 _ACCEPTED = 1e-6
 _SETTLED = (0.05, 0.005, 0.0005)
+_SUBSET, _STARTS = 8, 8  # 2^8 random samples, random starts for each
 _ADVICE = "try a larger lam, a start from a neighbouring alpha or lam (`onehead curve`), or less beta"
 
 _MOMENTS = ("mass", "I1", "I2", "hilbert", "psi", "cube")
@@ -272,6 +273,16 @@ class TwoSidedSolver:
         A = self.alpha * float(w @ self.rows.trace(curvature))
         averages = Averages(along, 0.0, square, train, train, train, 0.0, None)
         return averages, A, self.alpha * along / Q**0.5, self.alpha * square / 2
+
+    def prox_failures(self, point: Point) -> float:
+        """Share of random samples at a point for which other random starts find a lower minimum."""
+        if point.collapsed:
+            return 0.0
+        labelled = self.problem.noise_at == "outside" and self.noise > 0
+        nodes = sobol(_SUBSET, self.rows.size, self.rows.tokens**2 if labelled else 0, seed=1)
+        g = point.geometry
+        at = Geometry(g["Q"], g["m"], g["b2"] ** 0.5, g["V"])
+        return prox_failures(self.rows, nodes, at, self.beta0, self.noise, _STARTS)
 
     # --- what is reported ---------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from derive.softmax import (
 )
 from derive.thresholds import effective_samples, exact_fit_envelope
 from numerics import NotConverged, solve, solve_optimal
-from numerics.channel import Geometry, channel_averages
+from numerics.channel import Geometry, channel_averages, prox_failures
 from numerics.nodes import gauss_hermite, lattice, sobol
 from numerics.prox import SoftmaxRows
 
@@ -146,6 +146,31 @@ def test_prox_is_the_global_minimum(tokens, V):
         own = value(omega[:, i] + found.shift[:, i], i)
         others = [minimize(value, rng.normal(size=rows.size) * 3, args=(i,)).fun for _ in range(8)]
         assert own <= min(others) + 1e-6
+
+
+def test_stein_equals_pointwise_derivatives_where_nothing_jumps():
+    """A = -alpha sum E[df/domega] with df/domega = ((1 + V H)^-1 - 1)/V by the implicit function."""
+    solution = solve(problem(lam="1/5"), tolerance=1e-5)
+    assert solution.extras["jump_fraction"] == 0
+    v, Q = solution.values, 1.55
+    rows, nodes = SoftmaxRows(2, 1.0), lattice(0.5, 6.2)
+    b = (v["q"] - v["m"] ** 2 / Q) ** 0.5
+    u0 = Q**0.5 * nodes.z0
+    omega, y = v["m"] / Q**0.5 * nodes.z0 + b * nodes.z, rows.probabilities(u0)
+    found = rows.minimise(omega, y, v["V"], u0, None)
+    a, c, d = rows.slopes(rows.probabilities(omega + found.shift), y)[1] * v["V"]
+    trace = (2 + a + d) / ((1 + a) * (1 + d) - c * c) - 2
+    pointwise = -0.5 * float(nodes.weights @ trace) / v["V"]
+    assert pointwise == pytest.approx(v["A"], rel=1e-5)
+
+
+def test_certificate_of_the_prox():
+    """The reported certificate: no lower minimum on a random subset; a local prox fails it."""
+    assert solve(problem(lam="1/100", noise="1/2"), tolerance=1e-2).extras["prox_failures"] == 0
+    rows, nodes, at = SoftmaxRows(2, 1.0), sobol(8, 2, 0, 1), Geometry(9.0, 0.5, 3.0, 50.0)
+    missed = prox_failures(rows, nodes, at, 1.0, 0.0, 8)
+    rows.minimise = lambda omega, y, V, label, near: SoftmaxRows.minimise(rows, omega, y, V, omega, near)
+    assert missed < 0.01 < prox_failures(rows, nodes, at, 1.0, 0.0, 8)
 
 
 def test_probabilities_never_overflow():
@@ -326,7 +351,6 @@ def test_limits_that_need_a_closed_channel_are_refused():
     for call, message in (
         (lambda: solve(problem(lam=0)), "lam > 0"),
         (lambda: solve(problem(), digits=30), "15 digits"),
-        (lambda: solve_optimal(problem(noise=0)), "without noise"),
         (lambda: solve(problem(tokens=None)), "state --tokens"),
     ):
         with pytest.raises(ProblemError, match=message):

@@ -11,7 +11,7 @@ from numerics.laws import target_atoms
 from numerics.precision import context
 from validate.sample import Sample, softmax_labels
 
-__all__ = ["SENSING", "draw_sample", "draw_target", "sample_size"]
+__all__ = ["SENSING", "draw_sample", "draw_target", "gaussian_held_out", "sample_size"]
 
 SENSING = ("tokens", "gaussian")
 _MAX_BYTES = 6 * 2**30
@@ -89,6 +89,24 @@ def _sensing(n: int, T: int, d: int, generator: torch.Generator) -> torch.Tensor
     Z *= torch.where(rows == columns, 2**0.5, 2.0)
     rows, columns = torch.triu_indices(T, T)
     return Z.mul_(torch.where(rows == columns, 1.0, 0.5**0.5)[:, None])
+
+
+def gaussian_held_out(
+    problem: Problem, S: torch.Tensor, S0: torch.Tensor, n: int, generator: torch.Generator
+) -> tuple[Sample, torch.Tensor]:
+    """Labels and the student's pre-activations on n fresh Gaussian sensing matrices.
+
+    h(S0) and h(S) are jointly Gaussian given both matrices, so no sensing matrix is drawn.
+    """
+    d, T = S0.shape[0], int(problem.tokens)
+    moments = torch.stack([(a * b).sum() / d for a in (S0, S) for b in (S0, S)]).view(2, 2)
+    values, vectors = torch.linalg.eigh(moments)
+    root = vectors * values.clamp(min=0).sqrt()
+    z = torch.randn(2, n, T, T, generator=generator, dtype=torch.float64)
+    # (z + z')/sqrt(2) has variance 2 on the diagonal and 1 off it.
+    h0, h = torch.einsum("ij,jnab->inab", root, (z + z.transpose(2, 3)) / 2**0.5)
+    beta = None if problem.task == "linear" else float(problem.beta)
+    return Sample(_labels(problem, h0, generator), beta), h
 
 
 def _labels(problem: Problem, h: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 
 from derive.exact import ProblemError
 from derive.model import Problem
-from validate.data import draw_sample, draw_target, sample_size
+from validate.data import draw_sample, draw_target, gaussian_held_out, sample_size
 from validate.optimise import GRADIENT, Objective, descend_batches, minimise
 from validate.sample import Sample
 
@@ -92,7 +92,6 @@ def train(
     factorised = problem.penalty == "nuclear"
     shape = (d, problem.width or d if factorised else d)
     start = torch.randn(*shape, generator=generator, dtype=torch.float64) * (1 if factorised else 0)
-    held_out = draw_sample(problem, S0, _TEST_SAMPLES, "tokens", generator)
     dtype = getattr(torch, precision)
     objective = Objective(data.map(where).map(dtype), float(problem.lam), factorised)
     parameter = start.to(where).to(dtype)
@@ -103,24 +102,36 @@ def train(
     gradient = float(objective(parameter)[1].abs().max())
     learned = parameter.cpu().double()
     S = learned @ learned.T / (d * shape[1]) ** 0.5 if factorised else (learned + learned.T) / 2
-    return Trained(_measure(S, S0, data, held_out), _eigenvalues(S), gradient, dtype)
+    test_loss = _test_loss(problem, S, S0, sensing, generator)
+    return Trained(_measure(S, S0, data, test_loss), _eigenvalues(S), gradient, dtype)
+
+
+def _test_loss(
+    problem: Problem, S: torch.Tensor, S0: torch.Tensor, sensing: str, generator: torch.Generator
+) -> float:
+    """Loss per sample on fresh data of the kind that was trained on."""
+    if sensing == "tokens":
+        held_out = draw_sample(problem, S0, _TEST_SAMPLES, sensing, generator)
+        return _mean_loss(held_out, S)
+    sample, h = gaussian_held_out(problem, S, S0, _TEST_SAMPLES, generator)
+    return float(sample.misfit(h)[0]) / len(sample)
 
 
 def _eigenvalues(S: torch.Tensor) -> tuple[float, ...]:
     return tuple(float(v) for v in torch.linalg.eigvalsh(S))
 
 
-def _measure(S: torch.Tensor, S0: torch.Tensor, data: Sample, held_out: Sample) -> dict[str, float]:
+def _mean_loss(sample: Sample, S: torch.Tensor) -> float:
+    return float(sample.misfit(sample.matrix_field(S))[0]) / len(sample)
+
+
+def _measure(S: torch.Tensor, S0: torch.Tensor, data: Sample, test_loss: float) -> dict[str, float]:
     d = S.shape[0]
-
-    def loss(sample: Sample) -> float:
-        return float(sample.misfit(sample.matrix_field(S))[0]) / len(sample)
-
     return {
         "q": float(S.square().sum() / d),
         "m": float((S * S0).sum() / d),
         "excess_risk": float((S - S0).square().sum() / d),
-        "train_loss": loss(data),
-        "test_loss": loss(held_out),
+        "train_loss": _mean_loss(data, S),
+        "test_loss": test_loss,
         "trace": float(S.trace() / d),
     }
