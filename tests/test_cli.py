@@ -155,7 +155,6 @@ BAD = [
     "solve --target power-law --gamma 1 --d 10 --cutoff 0 --alpha 1 --lam 1",
     "solve --target atoms --eigenvalues 1,-1 --alpha 1 --lam 1",
     "solve --target atoms --eigenvalues 1,2 --weights 1 --alpha 1 --lam 1",
-    "solve --alpha 1 --lam 1",
     "solve --kappa0 1/2",
     "solve --kappa0 1/2 --alpha 1 --lam 1 --colour blue",
     "thresholds --kappa0 1/2 --alpha 1",
