@@ -5,7 +5,6 @@ dP_b/dh_k for symbolic T and instantiated at a number of tokens when code is gen
 sections 1, 2 and 5).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -469,9 +468,8 @@ def _outputs_steps() -> list[Step]:
         return mean, sp.factor((second - mean**2) / d)
 
     off, on = moments(xa * xb), moments(xa**2)
-    limit: Callable[[sp.Expr], sp.Expr] = lambda e: sp.limit(e, d, sp.oo)  # noqa: E731
     gram = sp.Matrix([[on[0], off[0]], [off[0], on[0]]])
-    variances = sp.Tuple(on[1], off[1], limit(on[1]), limit(off[1]))
+    variances = sp.Tuple(on[1], off[1], *(sp.limit(v[1], d, sp.oo) for v in (on, off)))
     noise = gaussian_average(xa**2, (xa,), sp.eye(1)) * s.Delta * T
     return [
         Step(

@@ -56,6 +56,16 @@ def labels(rows: SoftmaxRows, nodes: Nodes, Q: float, beta0: float, noise: float
     return y
 
 
+def _fields(
+    rows: SoftmaxRows, nodes: Nodes, at: Geometry, beta0: float, noise: float
+) -> tuple[Array, Array, Array]:
+    """Labels, the student's mean field omega, and where the labels are fitted."""
+    y = labels(rows, nodes, at.Q, beta0, noise)
+    omega = at.m / at.Q**0.5 * nodes.z0 + at.b * nodes.z
+    fitted = rows.preimage(y) if nodes.xi.shape[0] else beta0 / rows.beta * at.Q**0.5 * nodes.z0
+    return y, omega, fitted
+
+
 def channel_averages(
     rows: SoftmaxRows, nodes: Nodes, at: Geometry, beta0: float, noise: float, near: Minima | None
 ) -> Averages:
@@ -68,9 +78,7 @@ def channel_averages(
     near : Minima or None
         Minima at a neighbouring point on the same nodes to continue.
     """
-    y = labels(rows, nodes, at.Q, beta0, noise)
-    omega = at.m / at.Q**0.5 * nodes.z0 + at.b * nodes.z
-    fitted = rows.preimage(y) if nodes.xi.shape[0] else beta0 / rows.beta * at.Q**0.5 * nodes.z0
+    y, omega, fitted = _fields(rows, nodes, at, beta0, noise)
     found = rows.minimise(omega, y, at.V, fitted, near)
     w, f = nodes.weights, found.shift / at.V
     square = float(w @ (f * f).sum(0))
@@ -93,9 +101,7 @@ def prox_failures(
     rows: SoftmaxRows, nodes: Nodes, at: Geometry, beta0: float, noise: float, starts: int
 ) -> float:
     """Share of the nodes for which one of several random starts finds a lower minimum."""
-    y = labels(rows, nodes, at.Q, beta0, noise)
-    omega = at.m / at.Q**0.5 * nodes.z0 + at.b * nodes.z
-    fitted = rows.preimage(y) if nodes.xi.shape[0] else beta0 / rows.beta * at.Q**0.5 * nodes.z0
+    y, omega, fitted = _fields(rows, nodes, at, beta0, noise)
     own = rows.minimise(omega, y, at.V, fitted, None).shift
     _, value = rows.descend(own, omega, y, at.V)
     rng = np.random.default_rng(0)

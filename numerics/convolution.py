@@ -6,7 +6,7 @@ a contour integral in w that starts at the preimage of c and ends on the real ax
 support; the integrand is analytic, so Gauss panels graded towards the start converge exponentially.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -222,6 +222,18 @@ class FreeConvolution:
     def cut(self, c: float, theta: float | None = None, guess: complex | None = None) -> CutValues:
         """Cut moments at the cut c for the function (x - theta)_+; theta defaults to c."""
         return self.cut_at(self.preimage(c, guess), theta)
+
+    def capped_cut(
+        self, theta: float, cap: float, guess: complex | None = None
+    ) -> tuple[CutValues, bool]:
+        """Cut moments at theta, or at the quantile ``cap`` if a student of that width cuts higher.
+
+        Returns them with whether the width sets the cut; if not, there is no boundary term.
+        """
+        w = self.preimage(theta, guess)
+        if cap < 1 and self.mass_above(w) > cap:
+            return self.cut_at(self.quantile(cap), theta), True
+        return replace(self.cut_at(w, theta), edge=0.0), False
 
     def cut_at(self, w: complex, theta: float | None = None) -> CutValues:
         """The same, with the cut given by its preimage."""

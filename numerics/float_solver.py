@@ -65,12 +65,8 @@ class FloatSolver:
     def at(self, tau2: float, theta: float, closing: str, guess: complex | None = None) -> State:
         """Evaluate the cut moments; at width p the cut is the p-th largest eigenvalue."""
         nu = FreeConvolution(self.law, tau2, self.order)
-        w = nu.preimage(theta, guess)
-        if self.cap < 1 and nu.mass_above(w) > self.cap:
-            w = nu.quantile(self.cap)
-            return State(tau2, theta, nu.cut_at(w, theta), closing, capped=True)
-        moments = nu.cut_at(w, theta)
-        return State(tau2, theta, replace(moments, edge=0.0), closing)
+        moments, capped = nu.capped_cut(theta, self.cap, guess)
+        return State(tau2, theta, moments, closing, capped)
 
     def _arguments(self, state: State) -> tuple[float, ...]:
         parameters = (state.tau2, state.theta, self.alpha, self.lam, self.noise, self.Q0)

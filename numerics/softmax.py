@@ -150,8 +150,7 @@ _ROUGH = 3e-2  # the first refinement meets it
 
 
 def _rule(solver: TwoSidedSolver) -> "_Lattice | _Sobol":
-    problem = solver.problem
-    lattice_fits = problem.tokens == 2 and (problem.noise_at == "inside" or problem.noise == 0)
+    lattice_fits = solver.rows.tokens == 2 and not solver.label_noises
     return _Lattice(solver) if lattice_fits else _Sobol(solver)
 
 
@@ -288,10 +287,7 @@ class _Sobol:
         self.coarse = self._replica(_SOBOL[0], 0)
 
     def _replica(self, exponent: int, seed: int) -> Nodes:
-        problem = self.solver.problem
-        outside = problem.noise_at == "outside" and problem.noise != 0
-        labels = int(problem.tokens) ** 2 if outside else 0
-        return sobol(exponent, int(problem.channel.directions), labels, seed)
+        return sobol(exponent, self.solver.rows.size, self.solver.label_noises, seed)
 
     def checks(self) -> list[Nodes]:
         """Independent randomisations."""

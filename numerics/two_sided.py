@@ -5,7 +5,7 @@ differences that Broyden's update carries along, from one set of nodes to the ne
 """
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from derive import symbols as s
 from derive.model import Problem
 from derive.softmax import SoftmaxChannel
+from derive.spectra import CUT_MOMENTS
 from numerics.channel import Averages, Geometry, channel_averages, labels, prox_failures
 from numerics.convolution import CutValues, FreeConvolution
 from numerics.laws import float_law
@@ -34,8 +35,6 @@ _ACCEPTED = 1e-6
 _SETTLED = (0.05, 0.005, 0.0005)
 _SUBSET, _STARTS = 8, 8  # 2^8 random samples, random starts for each
 _ADVICE = "try a larger lam, a start from a neighbouring alpha or lam (`onehead curve`), or less beta"
-
-_MOMENTS = ("mass", "I1", "I2", "hilbert", "psi", "cube")
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,12 @@ class TwoSidedSolver:
         self._geometry, self._risk, self._output = channel_functions(channel)
         self._spectral = spectral_function(problem.penalty)
 
+    @property
+    def label_noises(self) -> int:
+        """Noises on the entries of a label; noise inside is part of the target field instead."""
+        outside = self.problem.noise_at == "outside" and self.noise > 0
+        return self.rows.tokens**2 if outside else 0
+
     def at_penalty(self, lam: float) -> "TwoSidedSolver":
         """The same solver at another lam."""
         other = copy(self)
@@ -119,19 +124,12 @@ class TwoSidedSolver:
             moments, tau2, theta = CutValues(1, 0, 0, 0, 0, 0, 0, 0, 0j), 0.0, 0.0
         else:
             tau2, theta = C / M**2, self.lam / M
-            moments = self._cut(tau2, theta)
+            moments, _ = FreeConvolution(self.law, tau2).capped_cut(theta, self.cap)
         values = self._spectral(
             *(A, gap, C, self.lam, self.Q0, self.mean, tau2, theta, moments.defect),
-            *(getattr(moments, name) for name in _MOMENTS),
+            *(getattr(moments, name) for name in CUT_MOMENTS.values()),
         )
         return {k: float(v) for k, v in zip(SPECTRAL, values, strict=True)}
-
-    def _cut(self, tau2: float, theta: float) -> CutValues:
-        nu = FreeConvolution(self.law, tau2)
-        w = nu.preimage(theta)
-        if self.cap < 1 and nu.mass_above(w) > self.cap:
-            return nu.cut_at(nu.quantile(self.cap), theta)
-        return replace(nu.cut_at(w, theta), edge=0.0)
 
     def _coordinates(self, spectral: dict[str, float]) -> Array:
         b2 = self._geometry(spectral["R"], spectral["mu"], self.Q0, self.noise)[3]
@@ -278,8 +276,7 @@ class TwoSidedSolver:
         """Share of random samples at a point for which other random starts find a lower minimum."""
         if point.collapsed:
             return 0.0
-        labelled = self.problem.noise_at == "outside" and self.noise > 0
-        nodes = sobol(_SUBSET, self.rows.size, self.rows.tokens**2 if labelled else 0, seed=1)
+        nodes = sobol(_SUBSET, self.rows.size, self.label_noises, seed=1)
         g = point.geometry
         at = Geometry(g["Q"], g["m"], g["b2"] ** 0.5, g["V"])
         return prox_failures(self.rows, nodes, at, self.beta0, self.noise, _STARTS)
