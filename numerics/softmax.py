@@ -22,6 +22,7 @@ Array = NDArray[np.floating[Any]]
 # Lattice spacings with the radius of their ball; Sobol sizes 2^k.
 _LATTICES = ((1.0, 5.0), (0.7, 5.8), (0.5, 6.2), (0.36, 6.5), (0.26, 6.6), (0.2, 6.7), (0.16, 6.7))
 _SOBOL = (10, 12, 14, 16)
+_STALL = 2  # finer lattices without a smaller change
 _REPLICAS = 8
 _WORTHLESS = 3e-2
 
@@ -267,14 +268,20 @@ class _Lattice:
     def refine(
         self, point: Point, J: Array, tolerance: float | None
     ) -> tuple[Point, dict[str, float], float]:
-        values, error = self.solver.outputs(point), float("inf")
+        tolerance = tolerance or 1e-6
+        values, changes = self.solver.outputs(point), [float("inf")]
         for spacing in _LATTICES[1:]:
             nodes = lattice(*spacing)
             point, J = _advance(self.solver, point, J, nodes)
             finer = self.solver.outputs(point)
-            before, error, values = error, _relative(finer, values), finer
+            changes.append(_relative(finer, values))
+            values = finer
+            # Where the minimiser jumps a lattice can agree with the one before by luck.
+            lucky = point.averages.jump_fraction > tolerance
+            error = max(changes[-2:]) if lucky else changes[-1]
             # A steep integrand (large beta) gains nothing from the next lattice but its cost.
-            if error < (tolerance or 1e-6) or error > before / 2:
+            stalled = len(changes) > _STALL and min(changes[-_STALL:]) > min(changes[:-_STALL]) / 2
+            if error < tolerance or stalled:
                 break
         return point, values, error
 
