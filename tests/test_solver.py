@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from derive import Atoms, MarchenkoPastur, PowerLaw, Problem, ProblemError, exact
 from derive import symbols as s
-from derive.scaling import edge_exponents, limit_laws
+from derive.limit_laws import edge_exponents, limit_laws
 from numerics import NotConverged, solve, solve_optimal
 from numerics.convolution import FreeConvolution
 from numerics.float_solver import FloatSolver

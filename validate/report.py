@@ -6,10 +6,10 @@ from typing import Any
 import sympy as sp
 
 from derive.exact import ProblemError
+from derive.limit_laws import edge_exponents, limit_laws
 from derive.linear import LinearChannel
 from derive.model import Problem
 from derive.saddle import reduced_system
-from derive.scaling import edge_exponents, limit_laws
 from derive.softmax import SoftmaxChannel
 from derive.targets import MarchenkoPastur
 from derive.thresholds import effective_samples
