@@ -13,14 +13,14 @@ from types import CodeType
 from typing import Any
 
 import sympy as sp
-from sympy.printing.numpy import NumPyPrinter
+from sympy.printing.numpy import SciPyPrinter
 from sympy.printing.pycode import MpmathPrinter
 
 from derive.symbols import LATEX_NAMES
 
 __all__ = ["compile_function", "latex", "source"]
 
-_PRINTERS = {"numpy": NumPyPrinter, "mpmath": MpmathPrinter}
+_PRINTERS = {"numpy": SciPyPrinter, "mpmath": MpmathPrinter}
 
 
 def source(

@@ -9,7 +9,7 @@ from derive.exact import ProblemError, exact
 
 __all__ = ["Atoms", "MarchenkoPastur", "PowerLaw", "Target"]
 
-_MAX_MODES = 10**6
+_MAX_MODES = 10**12
 
 
 @dataclass(frozen=True)

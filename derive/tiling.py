@@ -102,10 +102,10 @@ def discontinuities(found: Sequence[Tile]) -> tuple[Jump, ...]:
         for edge in zip(tile.corners, (*tile.corners[1:], tile.corners[0]), strict=True):
             shared.setdefault(frozenset(edge), []).append(tile)
     jumps = []
-    for edge, neighbours in shared.items():
+    for ends, neighbours in shared.items():
         if len(neighbours) != 2:
             continue
-        first, second = sorted(edge)
+        first, second = sorted(ends)
         one, two = (
             (evaluate_form(t.exponent, first), evaluate_form(t.exponent, second)) for t in neighbours
         )

@@ -6,6 +6,7 @@ a contour integral in w that starts at the preimage of c and ends on the real ax
 support; the integrand is analytic, so Gauss panels graded towards the start converge exponentially.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -18,6 +19,9 @@ from numerics.closed_moments import closed_moments
 from numerics.laws import AtomicLaw, ClosedLaw
 
 __all__ = ["CutValues", "FreeConvolution"]
+
+# Intervals in increasing order.
+Support = list[tuple[float, float]]
 
 _NODES = 16
 _MAX_PANELS = 60
@@ -153,6 +157,8 @@ class FreeConvolution:
 
         step = outer - inner
         low = inner + 1e-9 * step
+        if low == inner:  # tau is below the rounding of the atom
+            return inner
         while slope(low) > 0 and abs(low - inner) > 1e-280:  # dz/dw -> -oo at an atom
             low = inner + (low - inner) / 8
             if low == inner:
@@ -165,7 +171,8 @@ class FreeConvolution:
 
     def top_edge(self) -> float:
         """Upper edge of the spectrum of S0 + tau G."""
-        return self._map(complex(self.top_preimage(), 0.0))[0].real
+        w = self.top_preimage()
+        return w if w == self.highest else self._map(complex(w, 0.0))[0].real
 
     def bottom_edge(self) -> float:
         """Lower edge of the spectrum of S0 + tau G."""
@@ -266,6 +273,8 @@ class FreeConvolution:
         return bool(_NARROW * self.law.Q0 < self.tau2 < self.law.Q0 / _NARROW)
 
     def _contour_moments(self, w: complex, theta: float) -> dict[str, float]:
+        if isinstance(self.law, AtomicLaw):
+            return self._split_moments(self.law, w, theta)
         zs, gs, dz = self._contour(w, right=True)
         # Powers are built up factor by factor: [j, k] from [j, k-1] or [j-1, k].
         integrands: dict[tuple[int, int], NDArray[np.complex128]] = {(0, 0): -dz / np.pi}
@@ -274,15 +283,63 @@ class FreeConvolution:
             integrands[j, k] = integrands[j, k - 1] * shifted if k else integrands[j - 1, 0] * gs
         return {name: float(integrands[jk].sum().imag) for jk, name in CUT_MOMENTS.items()}
 
+    def _split_moments(self, law: AtomicLaw, w: complex, theta: float) -> dict[str, float]:
+        """The moments of a pure noise bulk (all atoms at zero) plus what the atoms change.
+
+        The contour must pass the largest atom, where the bulk's part of the integrand is real but large:
+        what is left of it, z^2 eps, would drown the rest once the largest atom is far away. The bulk has
+        a short way of its own to the real axis.
+        """
+        path, dw = self._arc(w, True, law.support)
+        D, slope = law.excess(path)
+        change = {(0, 0): -self.tau2 * slope * dw / np.pi}
+        bulk = self._bulk(path, dw)
+        shifted, g = self._shifted(path, theta), 1 / path
+        for j, k in CUT_MOMENTS:
+            if k:
+                before = j, k - 1
+                grown = (shifted + self.tau2 * D) * change[before] + self.tau2 * D * bulk[before]
+                change[j, k], bulk[j, k] = grown, shifted * bulk[before]
+            else:
+                before = j - 1, 0
+                change[j, k] = (g + D) * change[before] + D * bulk[before]
+                bulk[j, k] = g * bulk[before]
+        totals = {jk: float(change[jk].sum().imag) for jk in CUT_MOMENTS}
+        if w.imag or w.real < 0:
+            path, dw = self._arc(w, True, [(0.0, 0.0)])
+            bulk, shifted = self._bulk(path, dw), self._shifted(path, theta)
+            for j, k in CUT_MOMENTS:
+                bulk[j, k] = bulk[j, k - 1] * shifted if k else bulk[j - 1, 0] / path
+                totals[j, k] += float(bulk[j, k].sum().imag)
+        return {name: totals[jk] for jk, name in CUT_MOMENTS.items()}
+
+    def _shifted(self, path: NDArray[np.complex128], theta: float) -> NDArray[np.complex128]:
+        """z - theta of the pure noise bulk."""
+        return path + self.tau2 / path - theta
+
+    def _bulk(
+        self, path: NDArray[np.complex128], dw: NDArray[np.complex128]
+    ) -> dict[tuple[int, int], NDArray[np.complex128]]:
+        """Integrand [0, 0] of the pure noise bulk, -dz/pi."""
+        return {(0, 0): -(1 - self.tau2 / path**2) * dw / np.pi}
+
     def _contour(
         self, w: complex, right: bool
     ) -> tuple[NDArray[np.complex128], NDArray[np.complex128], NDArray[np.complex128]]:
-        """z, g and dz at the nodes of a circular arc from w to the real axis beyond the support.
+        """z, g and dz at the nodes of the contour from w."""
+        path, dw = self._arc(w, right, self.law.support)
+        G, slope = self.law.stieltjes(path)
+        return path + self.tau2 * G, G, (1 + self.tau2 * slope) * dw
+
+    def _arc(
+        self, w: complex, right: bool, support: Support
+    ) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
+        """Nodes and weights of a circular arc from w to the real axis beyond the support.
 
         Panels grow by a factor two from the distance of w to the support.
         """
-        distance = min(abs(w - min(max(w.real, a), b)) for a, b in self._near(w.real))
-        end, sign = (self.highest, 1) if right else (self.lowest, -1)
+        distance = min(abs(w - min(max(w.real, a), b)) for a, b in _nearest(support, w.real))
+        end, sign = (float(support[-1][1]), 1) if right else (float(support[0][0]), -1)
         if (w.real - end) * sign > 0:
             # The integrand is real from the support on: a short way keeps the digits near an edge.
             end = w.real + sign * w.imag
@@ -302,19 +359,13 @@ class FreeConvolution:
         angle = -sign * (np.array(breaks[:-1])[:, None] + lengths[:, None] * nodes).ravel()
         # w + spoke (e^(i angle) - 1) without cancellation near the start.
         path = w + spoke * 2j * np.sin(angle / 2) * np.exp(0.5j * angle)
-        G, slope = self.law.stieltjes(path)
         dw = -sign * 1j * spoke * np.exp(1j * angle) * (lengths[:, None] * weights).ravel()
-        return path + self.tau2 * G, G, (1 + self.tau2 * slope) * dw
+        return path, dw
 
-    def _near(self, u: float) -> list[tuple[float, float]]:
-        """The support intervals next to u."""
-        support = self.law.support
-        if len(support) <= 8:
-            return support
-        i = int(np.searchsorted(self._starts, u))
-        return support[max(i - 1, 0) : i + 1]
 
-    @property
-    def _starts(self) -> NDArray[np.float64]:
-        assert isinstance(self.law, AtomicLaw)
-        return self.law.values
+def _nearest(support: Support, u: float) -> Support:
+    """The support intervals next to u."""
+    if len(support) <= 8:
+        return support
+    i = bisect_left(support, (u, u))
+    return support[max(i - 1, 0) : i + 1]

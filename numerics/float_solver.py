@@ -50,11 +50,15 @@ class State:
 
 
 class FloatSolver:
-    """All that is fixed while (tau2, theta) vary: law, parameters, generated equations."""
+    """All that is fixed while (tau2, theta) vary: law, parameters, generated equations.
+
+    With an ``order`` (nodes on a panel of the contour) it is a check on the solver without: the tail of
+    a long power law is merged less as well.
+    """
 
     def __init__(self, problem: Problem, order: int | None = None) -> None:
         self.problem, self.order = problem, order
-        self.law = float_law(problem.target)
+        self.law = float_law(problem.target, fine=order is not None)
         self.alpha, self.lam, self.noise = map(float, (problem.alpha, problem.lam, problem.noise))
         self.cap = float(problem.rank_cap)
         self.Q0 = self.law.Q0

@@ -27,6 +27,7 @@ from derive.spectra import (
 )
 from derive.targets import Atoms, MarchenkoPastur, PowerLaw, Target
 from numerics.precision import context, evaluate
+from numerics.tail import MERGED_ABOVE, merged_indices
 
 __all__ = ["AtomicLaw", "ClosedLaw", "Law", "float_law", "mp_law", "target_atoms"]
 
@@ -145,6 +146,19 @@ class AtomicLaw:
         inverse = 1 / (points[:, None] - self.values)
         return inverse @ self.weights, -(inverse**2) @ self.weights
 
+    def excess(self, points: Any) -> tuple[Any, Any]:
+        """G0 - 1/w, by which the law differs from one atom at zero, and its derivative."""
+        blocks = np.array_split(points, 1 + points.size * self.values.size // _BLOCK)
+        values, slopes = zip(*map(self._excess_block, blocks), strict=True)
+        return np.concatenate(values), np.concatenate(slopes)
+
+    def _excess_block(self, points: NDArray[np.complex128]) -> tuple[Any, Any]:
+        inverse = 1 / (points[:, None] - self.values)
+        first = self.weights * self.values
+        value = inverse @ first / points
+        # 1/(w - s) - 1/w = s/(w (w - s)); its derivative is -(value + s/(w - s)^2)/w.
+        return value, -(value + inverse**2 @ first) / points
+
     def log_potential(self, point: complex, transform: complex) -> complex:
         """Int G0 dw, real right of the support."""
         return complex(np.log(point - self.values) @ self.weights)
@@ -211,12 +225,33 @@ def target_atoms(target: Atoms | PowerLaw, ctx: MPContext) -> tuple[list[Any], l
     return values, weights
 
 
+def _merged_law(target: PowerLaw, fine: bool) -> "AtomicLaw":
+    """A long power law with the modes of its tail merged (`numerics.tail`)."""
+    indices, counts = merged_indices(target.modes, fine)
+    index = sp.Symbol("i", positive=True)
+    raw = compile_function("mode", (index,), {"mode": target.profile(index)}, "numpy", np)(indices)[0]
+    values = raw * float(np.sqrt(target.d / (counts @ raw**2)))
+    weights = counts / target.d
+    if target.modes < target.d:
+        rest = (target.d - target.modes) / target.d
+        values, weights = np.append(values, 0.0), np.append(weights, rest)
+    return AtomicLaw(values, weights)
+
+
 @lru_cache(maxsize=64)
-def float_law(target: Target) -> ClosedLaw | AtomicLaw:
-    """The target in float64."""
+def float_law(target: Target, fine: bool = False) -> ClosedLaw | AtomicLaw:
+    """The target in float64.
+
+    Parameters
+    ----------
+    fine : bool
+        Merge the tail of a long power law less, as a check; other targets know no difference.
+    """
     ctx = context(20)
     if isinstance(target, MarchenkoPastur):
         return ClosedLaw(float(evaluate(target.kappa0, ctx)), np, "numpy")
+    if isinstance(target, PowerLaw) and target.modes > MERGED_ABOVE:
+        return _merged_law(target, fine)
     values, weights = target_atoms(target, ctx)
     return AtomicLaw(np.array(values, dtype=float), np.array(weights, dtype=float))
 

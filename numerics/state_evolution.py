@@ -12,6 +12,7 @@ import sympy as sp
 from derive.exact import ProblemError
 from derive.linear import LinearChannel
 from derive.model import Problem
+from derive.targets import PowerLaw
 from numerics.convolution import FreeConvolution
 from numerics.direct import best_penalty, solve_direct
 from numerics.error_estimate import relative_error
@@ -22,6 +23,7 @@ from numerics.optimal import best_state
 from numerics.precision import check_digits
 from numerics.softmax import solve_softmax, solve_softmax_optimal
 from numerics.solution import NotConverged, Solution
+from numerics.tail import MERGED_ABOVE
 
 __all__ = ["solve", "solve_optimal"]
 
@@ -152,6 +154,13 @@ def _collapsed_end(problem: Problem) -> tuple[float, float]:
     return tau2, FreeConvolution(FloatSolver(problem).law, tau2).top_edge()
 
 
+def _advice(problem: Problem) -> str:
+    target = problem.target
+    if isinstance(target, PowerLaw) and target.modes > MERGED_ABOVE:
+        return "the cut falls between modes of the tail that are merged; take a larger lam or a --cutoff"
+    return "ask for more digits"
+
+
 def _as_state(solver: FloatSolver, start: Solution | None) -> State | None:
     if start is None or not start.values["tau"] or start.phase == "collapsed":
         return None
@@ -169,13 +178,18 @@ def _ridgeless(solver: FloatSolver, guess: State | None, top: float) -> tuple[St
 
 def _finish(solver: FloatSolver, state: State, phase: str, digits: int) -> Solution:
     problem, residual = solver.problem, state.residual
-    values: dict[str, Any] = solver.outputs(state)
+    try:
+        values: dict[str, Any] = solver.outputs(state)
+    except ZeroDivisionError:
+        raise NotConverged(
+            problem, residual, "lam is below what float64 resolves; take lam = 0, the limit"
+        ) from None
     if digits > FLOAT_DIGITS:
         values, residual, error = refine(problem, state.closing, state, state.capped, digits)
     if digits <= FLOAT_DIGITS:
         error = relative_error(solver, state, values)
         if not error < _WORTHLESS:
             raise NotConverged(
-                problem, residual, f"the relative error is {error:.0e}; ask for more digits"
+                problem, residual, f"the relative error is {error:.0e}; {_advice(problem)}"
             )
     return Solution(problem, values, residual, error, digits, phase, state.moments.point)
