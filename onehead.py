@@ -4,7 +4,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,19 +14,34 @@ from rich.console import Console
 from rich.progress import Progress, track
 
 from derive import Atoms, MarchenkoPastur, PowerLaw, Problem, ProblemError, exact
+from derive import balance as symbols
+from derive.lasso import lasso_balance
+from derive.locate import locate, read_point
 from derive.potential import potential_steps
+from derive.prefactors import laws
 from derive.saddle_steps import saddle_steps
+from derive.scaling import regimes
 from derive.steps import render
 from derive.targets import Target
+from derive.tiling import box, tiles
 from numerics import solve, solve_optimal
+from numerics.emergence import emergence, staircase
 from numerics.precision import check_digits
 from numerics.solution import KEYS
 from numerics.sweep import Ledger, curve, grid
 from validate.compare import compare_row, read_table, standardise, summarise
+from validate.exponents import (
+    CHECK_NOTE,
+    exponent_records,
+    exponent_table,
+    measurements,
+    place_record,
+    regime_table,
+)
 from validate.published import compare_published, is_published, read_published
 from validate.report import report as report_tables
 from validate.report import threshold_row
-from validate.tables import Table, as_csv, as_json, as_text
+from validate.tables import Table, as_csv, as_json, as_latex, as_markdown, as_text
 
 app = typer.Typer(
     help="Derive, solve and check the statistical physics of single-head attention.",
@@ -536,6 +551,160 @@ def _print_comparison(
         columns = list(dict.fromkeys(key for row in rows for key in row))
         cells = [[row.get(c) for c in columns] for row in rows]
         write(as_text(Table(str(data), columns, cells, note)), output)
+
+
+@app.command("exponents")
+def exponents_command(
+    gamma: Gamma = None,
+    task: Annotated[str, typer.Option(help="linear, seq2lab, seq2seq or lasso.")] = "linear",
+    penalty: Penalty = "nuclear",
+    lam: Annotated[str, typer.Option(help="free (lam = d^l), optimal, or n^x such as n^1/4.")] = "free",
+    narrow: Annotated[bool, typer.Option("--narrow", help="A student of width d^w, w < 1.")] = False,
+    noise_free: Annotated[bool, typer.Option("--noise-free", help="Delta = 0.")] = False,
+    at: Annotated[
+        str | None, typer.Option(help="Say which regime a point is in: a=1.5,l=-0.2,delta=0 (and w).")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Solve at growing d and measure them.")] = False,
+    delta: Annotated[str, typer.Option(help="delta of the phase diagram, Delta = d^delta.")] = "0",
+    width: Annotated[str, typer.Option(help="w of the phase diagram of a narrow student.")] = "1/2",
+    fmt: Annotated[
+        Literal["text", "markdown", "latex", "csv", "json"],
+        typer.Option("--format", help="How the table is printed."),
+    ] = "text",
+    output: Output = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the phase diagram in (a, l) to this PNG, PDF or SVG.")
+    ] = None,
+    store: Store = None,
+) -> None:
+    """The exponents f(gamma) in every regime: derived, located, drawn, measured."""
+    check_output(output)
+    check_output(plot)
+    value = None if gamma is None else _exponent(gamma)
+    if at is not None and (check or plot is not None):
+        raise ProblemError("--at asks about one point: leave out --check and --plot")
+    if check and (lam != "free" or penalty != "nuclear" or narrow or noise_free or task in _SOFTMAX):
+        raise ProblemError("--check measures the table of the linear task or the lasso as it stands")
+    table, attained = regime_table(task, penalty, lam, narrow=narrow, noise_free=noise_free)
+    if at is not None:
+        point = read_point(at)
+        if penalty == "nuclear" and (point["w"] < 1) != narrow:
+            table, _ = regime_table(task, penalty, lam, narrow=point["w"] < 1, noise_free=noise_free)
+        _print_place(place_record(locate(table, point, value)), at, fmt, output)
+        return
+    if plot is not None:
+        from validate.plots import plot_phases
+
+        if value is None:
+            raise ProblemError("the phase diagram needs a number: state --gamma")
+        scale = exact(delta, "delta")
+        at_numbers = {symbols.gamma: value, symbols.delta: scale, symbols.w: exact(width, "w")}
+        words = f"gamma = {value}, delta = {scale}" + (f", w = {width}" if narrow else "")
+        plot_phases(tiles(table, at_numbers, box(value, scale)), plot, words)
+    if check:
+        _print_check(table, task == "lasso", value, fmt, output, Ledger(store))
+        return
+    plain = task == "linear" and penalty == "nuclear" and lam == "free" and not (narrow or noise_free)
+    constants = laws() if plain and fmt in ("json", "csv") else None
+    records = exponent_records(table, value, attained, constants)
+    beside = exponent_records(regimes(lasso_balance()), value) if plain and constants is None else []
+    title = f"Exponents of the {task} task, {penalty} penalty" + (f", gamma = {value}" if value else "")
+    _print_table(exponent_table(records, title, beside), records, fmt, output)
+
+
+_SOFTMAX = ("seq2lab", "seq2seq")
+_GAMMAS = ("3/5", "3/4", "1", "3/2", "2")
+
+
+def _exponent(text: str) -> Any:
+    """Gamma as an exact number above 1/2."""
+    return PowerLaw(text, 1).gamma
+
+
+def _print_table(table: Table, records: list[dict[str, Any]], fmt: str, output: Path | None) -> None:
+    if fmt == "json":
+        write(as_json(records), output)
+    elif fmt == "csv":
+        write(as_csv([{k: _joined(v) for k, v in r.items()} for r in records]), output)
+    else:
+        write({"text": as_text, "markdown": as_markdown, "latex": as_latex}[fmt](table), output)
+
+
+def _joined(value: Any) -> Any:
+    return " or ".join(value) if isinstance(value, list) else value
+
+
+def _print_place(record: dict[str, Any], at: str, fmt: str, output: Path | None) -> None:
+    rows = [(k, " and ".join(v) if isinstance(v, list) else v) for k, v in record.items()]
+    if fmt == "json":
+        write(as_json(record), output)
+    elif fmt == "csv":
+        write(as_csv([dict(rows)]), output)
+    else:
+        table = Table(f"The point {at}", ("", "value"), rows)
+        write({"text": as_text, "markdown": as_markdown, "latex": as_latex}[fmt](table), output)
+
+
+def _print_check(
+    table: Iterable[Any], lasso: bool, value: Any, fmt: str, output: Path | None, ledger: Ledger
+) -> None:
+    values = [value] if value is not None else [exact(g, "gamma") for g in _GAMMAS]
+    found = measurements(tuple(table), values, lasso=lasso)
+    rows = [
+        ledger.get(key, compute)
+        for key, compute in track(found, description="exponents", console=notes, transient=True)
+    ]
+    title = f"Measured exponents, {'LASSO' if lasso else 'linear task'}"
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = Table(title, columns, [[row.get(c) for c in columns] for row in rows], CHECK_NOTE)
+    _print_table(text, rows, fmt, output)
+
+
+@app.command("emergence")
+def emergence_command(
+    gamma: Annotated[str, typer.Option(help="Exponent of the power-law target, above 1/2.")],
+    d: Annotated[int, typer.Option(help="Matrix size d.")],
+    modes: Annotated[int, typer.Option(help="How many modes, from the largest.")] = 20,
+    lam: Annotated[str, typer.Option(help="Penalty, fixed while n grows; 0 is the limit 0+.")] = "0",
+    noise: Noise = "0",
+    cutoff: Cutoff = None,
+    fmt: Format = "text",
+    output: Output = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the staircase R(n) here.")] = None,
+) -> None:
+    """The sample size at which each mode of a power-law target is recovered."""
+    check_output(output)
+    check_output(plot)
+    target = PowerLaw(gamma, d, cutoff)
+    shrink, label_noise = exact(lam, "lam"), exact(noise, "noise")
+    Problem(target, 1, shrink, label_noise)  # checks the ranges
+    events = emergence(target, modes, shrink, label_noise)
+    shown = track(events, description="modes", total=modes, console=notes, transient=True)
+    rows = [asdict(event) | {"R": event.risk} for event in shown]
+    for row in rows:
+        del row["risk"]
+    title = f"Emergence: gamma = {target.gamma}, d = {d}, lam = {shrink}, Delta = {label_noise}"
+    if plot is not None:
+        from validate.plots import plot_emergence
+
+        bounds = (1.5 * rows[0]["strength"], 0.8 * rows[-1]["strength"])
+        curve = staircase(target, shrink, label_noise, bounds)
+        points = list(track(curve, description="staircase", total=240, console=notes, transient=True))
+        plot_emergence(points, rows, plot, title)
+    columns = ["k", "strength", "n", "by", "R", "envelope", "regime"]
+    if fmt == "json":
+        write(as_json([{k: row[k] for k in columns} for row in rows]), output)
+    elif fmt == "csv":
+        write(as_csv([{k: row[k] for k in columns} for row in rows]), output)
+    else:
+        cells = [[row[k] for k in columns] for row in rows]
+        write(as_text(Table(title, columns, cells, EMERGENCE_NOTE)), output)
+
+
+EMERGENCE_NOTE = (
+    "Mode k leaves the noise at its BBP transition (tau = s_k) and is kept once it passes theta; n is when "
+    "both hold. envelope: the largest power law of `onehead exponents` there, with its constant."
+)
 
 
 @app.command("report")

@@ -38,8 +38,8 @@ class _Geometry:
 
     def essential(self, conditions: Conditions) -> Conditions:
         """Drop, one after the other, what follows from the rest."""
-        kept = list(conditions)
-        for condition in conditions:
+        kept = list(dict.fromkeys(conditions))
+        for condition in tuple(kept):
             rest = [c for c in kept if c != condition]
             if rest and self.implied(condition, rest):
                 kept = rest

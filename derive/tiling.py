@@ -16,12 +16,18 @@ from derive.balance import a, delta, gamma, l, w
 from derive.polyhedra import Form, evaluate_form, rational_form
 from derive.scaling import Regime
 
-__all__ = ["Box", "Jump", "Tile", "discontinuities", "tiles"]
+__all__ = ["Box", "Jump", "Tile", "box", "discontinuities", "tiles"]
 
 Point = tuple[Fraction, Fraction]
 Polygon = tuple[Point, ...]
 # a from and to, l from and to.
 Box = tuple[sp.Rational, sp.Rational, sp.Rational, sp.Rational]
+
+
+def box(value: sp.Rational, scale: sp.Rational) -> Box:
+    """A part of the plane that shows every regime at gamma = value, delta = scale."""
+    right = max(3, 2 + 2 * value + sp.Abs(scale))
+    return sp.Rational(1, 2), sp.Rational(right), -2 - sp.Abs(scale), sp.Rational(right) / 2
 
 
 @dataclass(frozen=True)

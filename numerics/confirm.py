@@ -16,13 +16,11 @@ import sympy as sp
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from derive.balance import a, delta, gamma, l, linear_balance
-from derive.lasso import lasso_balance
+from derive.balance import a, delta, gamma, l
 from derive.model import Problem
 from derive.polyhedra import rational_form
 from derive.scaling import Regime
 from derive.targets import PowerLaw
-from derive.variants import best
 from numerics.convolution import FreeConvolution
 from numerics.float_solver import FloatSolver, State
 from numerics.lasso import Lasso
@@ -190,17 +188,14 @@ def limit_with_error(
 
 
 def confirm(
-    table: Sequence[Regime], values: Sequence[sp.Rational], lasso: bool = False
+    rows: Sequence[Regime], values: Sequence[sp.Rational], lasso: bool = False
 ) -> Iterator[Confirmation]:
     """Measure every regime at every gamma, one after the other.
 
     The noise-limited regime is measured at the edge of the noise, theta = 2 tau (for the LASSO at the
-    best lam), where no E_over competes: at a fixed lam below it the two are never far apart. Sizes at
-    which the solver does not converge are left out.
+    best lam), where no E_over competes: at a fixed lam below it the two are never far apart. So its row
+    should be the one of `derive.variants.best`. Sizes at which the solver fails are left out.
     """
-    model = lasso_balance() if lasso else linear_balance()
-    at_best = [b.regime for b in best(model) if b.regime.name == "noise-limited"]
-    rows = [regime for regime in table if regime.name != "noise-limited"] + at_best
     for value in values:
         for regime in rows:
             point = deep_point(regime, value)

@@ -61,16 +61,16 @@ class Lasso:
     gamma : float
         Exponent, above 1/2.
     d : int
-        Dimensions; above 10^4 the tail is merged (`numerics.tail`).
+        Dimensions; above 4000 the tail is merged (`numerics.tail`).
     n, noise : float
         Samples and Delta.
     """
 
     def __init__(self, gamma: float, d: int, n: float, noise: float) -> None:
         self.n, self.noise = n, noise
-        indices, self.counts = (
-            merged_indices(d) if d > MERGED_ABOVE else (np.arange(1.0, d + 1), np.ones(d))
-        )
+        counts: NDArray[np.float64]
+        indices, counts = merged_indices(d) if d > MERGED_ABOVE else (np.arange(1.0, d + 1), np.ones(d))
+        self.counts = counts
         self.signal: NDArray[np.float64] = indices**-gamma
         self.norm = float(self.counts @ self.signal**2)
         self._coordinate, self._equations = _functions()

@@ -16,7 +16,7 @@ __all__ = ["MERGED_ABOVE", "merged_indices"]
 
 Array = NDArray[np.float64]
 
-MERGED_ABOVE = 10_000  # fewer modes are all kept
+MERGED_ABOVE = 4000  # fewer modes are all kept, as at high precision
 # Modes kept one by one, growth of the runs, nodes on each; the second is a check on the first.
 _RULES = ((2000, 1.15, 10), (4000, 1.08, 12))
 

@@ -1,16 +1,30 @@
 """Pictures of curves, readable in print and by the colour-blind."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 
 from derive.exact import ProblemError
+from derive.tiling import Tile
 
-__all__ = ["plot_curve"]
+__all__ = ["plot_curve", "plot_emergence", "plot_phases"]
 
 # Okabe and Ito's palette, safe for the colour-blind; line styles tell the curves apart in grey.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Light enough for black numbers on them, and apart in lightness too.
+_FILLS = (
+    "#DDDDDD",
+    "#56B4E9",
+    "#F0E442",
+    "#E69F00",
+    "#CC79A7",
+    "#7FD3B7",
+    "#B3CDE3",
+    "#FDDBC7",
+    "#C9B3DE",
+)
 _STYLES = ("-", "--", "-.", ":")
 _AXES = {"alpha": r"$\alpha = n/d^2$", "alpha_bar": r"$\bar\alpha = L_{\mathrm{eff}}\, n/d^2$"}
 _PANELS = (("excess_risk", "excess risk $R$"), ("train_loss", "train loss"), ("test_loss", "test loss"))
@@ -50,6 +64,95 @@ def plot_curve(rows: list[dict[str, Any]], path: Path, *, optimal: bool, axis: s
         panel.set_title(title)
         panel.set_ylim(bottom=0)
     axes[0].legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def plot_phases(found: Sequence[Tile], path: Path, title: str) -> None:
+    """The phase diagram in the plane (a, l): one colour for each regime, with its f written in it.
+
+    Raises
+    ------
+    ProblemError
+        The picture cannot be written.
+    """
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    from matplotlib.collections import PolyCollection
+
+    groups: dict[str, list[Tile]] = {}
+    for tile in found:
+        groups.setdefault(tile.regime.name, []).append(tile)
+    figure, panel = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    for i, (name, members) in enumerate(groups.items()):
+        corners = [[(float(x), float(y)) for x, y in tile.corners] for tile in members]
+        slope = -members[0].exponent[0]
+        colour = _FILLS[i % len(_FILLS)]
+        # Edges in the colour of the face: the seams between the pieces of one regime stay invisible.
+        panel.add_collection(
+            PolyCollection(corners, facecolors=colour, edgecolors=colour, linewidths=0.4, label=name)
+        )
+        widest = max(corners, key=_area)
+        x, y = (sum(c[axis] for c in widest) / len(widest) for axis in (0, 1))
+        panel.text(x, y, f"f = {slope}", ha="center", va="center", fontsize=8)
+    panel.autoscale()
+    panel.margins(0)
+    panel.set_xlabel(r"$a = \log_d n$")
+    panel.set_ylabel(r"$\ell = \log_d \lambda$")
+    panel.set_title(title)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    _save(figure, path)
+
+
+def _area(corners: list[tuple[float, float]]) -> float:
+    pairs = zip(corners, [*corners[1:], corners[0]], strict=True)
+    return abs(sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in pairs)) / 2
+
+
+def plot_emergence(
+    curve: Sequence[tuple[float, float]], events: Sequence[dict[str, Any]], path: Path, title: str
+) -> None:
+    """The staircase R(n), the sample sizes at which modes appear, and the power law beside it.
+
+    Raises
+    ------
+    ProblemError
+        The picture cannot be written.
+    """
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, panel = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
+    panel.loglog(*zip(*curve, strict=True), color=_COLOURS[0], label="state evolution")
+    inside = [e for e in events if e["n"] is not None]
+    panel.loglog(
+        [e["n"] for e in inside],
+        [e["R"] for e in inside],
+        "o",
+        ms=4,
+        color=_COLOURS[1],
+        label="mode appears",
+    )
+    law = [e for e in inside if e["envelope"] is not None]
+    if law:
+        panel.loglog(
+            [e["n"] for e in law],
+            [e["envelope"] for e in law],
+            "--",
+            color=_COLOURS[6],
+            label="power law",
+        )
+    for event in inside:
+        panel.axvline(event["n"], color="0.85", lw=0.6, zorder=0)
+    panel.set_xlabel("samples $n$")
+    panel.set_ylabel("excess risk $R$")
+    panel.set_title(title)
+    panel.legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot as plt
+
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-__all__ = ["Table", "as_csv", "as_json", "as_text"]
+__all__ = ["Table", "as_csv", "as_json", "as_latex", "as_markdown", "as_text"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,46 @@ def _finite(data: Any) -> Any:
     if isinstance(data, float) and not math.isfinite(data):
         return str(data)
     return data
+
+
+def as_markdown(table: Table) -> str:
+    """A pipe table."""
+    lines = [f"**{table.title}**", "", _pipes(table.columns), _pipes(["---"] * len(table.columns))]
+    lines += [_pipes([_cell(value) for value in row]) for row in table.rows]
+    return "\n".join([*lines, "", *table.note.splitlines()])
+
+
+def _pipes(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def as_latex(table: Table) -> str:
+    """A booktabs table; what looks like a power is typeset as one."""
+    lines = [r"\begin{tabular}{" + "l" * len(table.columns) + "}", r"\toprule"]
+    lines += [" & ".join(map(_typeset, table.columns)) + r" \\", r"\midrule"]
+    lines += [" & ".join(_typeset(_cell(value)) for value in row) + r" \\" for row in table.rows]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+_FORMULA = re.compile(r"(?:\b(?:gamma|lam|Delta|log|and|or|[ndpR])\b|[\d\s^*/()+\->.])+")
+_LETTERS = {"gamma": r"\gamma", "lam": r"\lambda", "Delta": r"\Delta", "log": r"\log"}
+
+
+def _typeset(cell: str) -> str:
+    """Formulas in math mode; words stay words."""
+    if _FORMULA.fullmatch(cell) and cell != "-":
+        return f"${_formula(cell)}$"
+    escaped = cell.replace("\\", r"\textbackslash ").replace("_", r"\_").replace("%", r"\%")
+    escaped = escaped.replace("~", r"$\sim$").replace("^", r"\^{}").replace(">", "$>$")
+    return escaped.replace("f(gamma)", r"$f(\gamma)$")
+
+
+def _formula(text: str) -> str:
+    text = re.sub(r"\^\(((?:[^()]|\([^()]*\))*)\)", r"^{\1}", text)
+    text = re.sub(r"\^(\w+)", r"^{\1}", text)
+    text = re.sub(r"\b(gamma|lam|Delta|log)\b", lambda found: _LETTERS[found[1]], text)
+    text = re.sub(r" (and|or) ", lambda found: rf"\ \text{{{found[1]}}}\ ", text)
+    return text.replace("*", r"\,")
 
 
 def as_text(table: Table) -> str:
