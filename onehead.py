@@ -583,8 +583,10 @@ def exponents_command(
     value = None if gamma is None else _exponent(gamma)
     if at is not None and (check or plot is not None):
         raise ProblemError("--at asks about one point: leave out --check and --plot")
-    if check and (lam != "free" or penalty != "nuclear" or narrow or noise_free or task in _SOFTMAX):
-        raise ProblemError("--check measures the table of the linear task or the lasso as it stands")
+    if check and (lam != "free" or penalty != "nuclear" or narrow or noise_free):
+        raise ProblemError("--check measures the table as it stands: nuclear penalty, lam free, w = 1")
+    if check and task == "seq2seq":
+        task = "seq2lab"  # the same state evolution
     table, attained = regime_table(task, penalty, lam, narrow=narrow, noise_free=noise_free)
     if at is not None:
         point = read_point(at)
@@ -602,7 +604,7 @@ def exponents_command(
         words = f"gamma = {value}, delta = {scale}" + (f", w = {width}" if narrow else "")
         plot_phases(tiles(table, at_numbers, box(value, scale)), plot, words)
     if check:
-        _print_check(table, task == "lasso", value, fmt, output, Ledger(store))
+        _print_check(table, task, value, fmt, output, Ledger(store))
         return
     plain = task == "linear" and penalty == "nuclear" and lam == "free" and not (narrow or noise_free)
     constants = laws() if plain and fmt in ("json", "csv") else None
@@ -612,7 +614,6 @@ def exponents_command(
     _print_table(exponent_table(records, title, beside), records, fmt, output)
 
 
-_SOFTMAX = ("seq2lab", "seq2seq")
 _GAMMAS = ("3/5", "3/4", "1", "3/2", "2")
 
 
@@ -646,15 +647,15 @@ def _print_place(record: dict[str, Any], at: str, fmt: str, output: Path | None)
 
 
 def _print_check(
-    table: Iterable[Any], lasso: bool, value: Any, fmt: str, output: Path | None, ledger: Ledger
+    table: Iterable[Any], task: str, value: Any, fmt: str, output: Path | None, ledger: Ledger
 ) -> None:
     values = [value] if value is not None else [exact(g, "gamma") for g in _GAMMAS]
-    found = measurements(tuple(table), values, lasso=lasso)
+    found = measurements(tuple(table), values, task)
     rows = [
         ledger.get(key, compute)
         for key, compute in track(found, description="exponents", console=notes, transient=True)
     ]
-    title = f"Measured exponents, {'LASSO' if lasso else 'linear task'}"
+    title = f"Measured exponents, {task}"
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = Table(title, columns, [[row.get(c) for c in columns] for row in rows], CHECK_NOTE)
     _print_table(text, rows, fmt, output)
@@ -702,8 +703,8 @@ def emergence_command(
 
 
 EMERGENCE_NOTE = (
-    "Mode k leaves the noise at its BBP transition (tau = s_k) and is kept once it passes theta; n is when "
-    "both hold. envelope: the largest power law of `onehead exponents` there, with its constant."
+    "Mode k leaves the noise at its BBP transition (tau = s_k) and is kept once it passes theta; n is "
+    "when both hold. envelope: the largest power law of `onehead exponents` there, with its constant."
 )
 
 

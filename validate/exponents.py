@@ -9,6 +9,7 @@ import sympy as sp
 from derive.balance import Balance, gamma, linear_balance, monomial
 from derive.exact import ProblemError, exact
 from derive.lasso import lasso_balance
+from derive.linearised import softmax_balance
 from derive.locate import Place
 from derive.regions import region, stated
 from derive.scaling import Regime, regimes
@@ -78,6 +79,8 @@ def _refuse_contradictions(task: str, penalty: str, lam: str, narrow: bool) -> N
 
 
 def _model(task: str) -> Balance:
+    if task in _SOFTMAX:
+        return softmax_balance()
     return lasso_balance() if task == "lasso" else linear_balance()
 
 
@@ -151,11 +154,14 @@ def exponent_table(records: list[dict[str, Any]], title: str, lasso: list[dict[s
     return Table(title, columns, rows, _NOTE + (_UNIVERSAL if beside else ""))
 
 
-_NOTE = "n = d^a, lam = d^l, Delta = d^delta; > means a larger power of d. R ~ n^(-f) at fixed d, lam, Delta."
-_UNIVERSAL = (
-    "\nLASSO: n samples in d dimensions; n -> n/d and lam -> lam sqrt(d) turn its regimes into those of S, but "
-    "for the interpolating one (Gaussian tail instead of a square-root edge), up to logarithms."
+_NOTE = (
+    "n = d^a, lam = d^l, Delta = d^delta; > means a larger power of d. R ~ n^(-f) at fixed d, lam, "
+    "Delta."
 )
+_UNIVERSAL = """
+LASSO: n samples in d dimensions. n -> n/d and lam -> lam sqrt(d) turn its regimes into those of S,
+up to logarithms, but for the interpolating one (a Gaussian tail, no square-root edge), which exceeds
+the noise-limited law at every lam below the edge of the noise (--lam optimal has both)."""
 
 
 def place_record(place: Place) -> dict[str, Any]:
@@ -172,24 +178,24 @@ def place_record(place: Place) -> dict[str, Any]:
 
 
 CHECK_NOTE = (
-    "At each point n = d^a, lam = d^l, Delta = d^delta with d growing; slopes extrapolated in d. "
-    "The noise-limited regime is measured at the edge of the noise, theta = 2 tau (LASSO: at the best lam)."
+    "At each point n = d^a, lam = d^l, Delta = d^delta with d growing; slopes extrapolated in d. The "
+    "noise-limited regime is\nmeasured at the edge of the noise, theta = 2 tau (LASSO: at the best lam)."
 )
 
 
 def measurements(
-    table: Sequence[Regime], values: Sequence[sp.Expr], *, lasso: bool
+    table: Sequence[Regime], values: Sequence[sp.Expr], task: str
 ) -> list[tuple[str, Callable[[], dict[str, Any]]]]:
     """Keys and computations of one measured row for each regime and gamma."""
 
     def one(regime: Regime, value: sp.Expr) -> dict[str, Any]:
-        return next((confirmation_row(c) for c in confirm([regime], [value], lasso)), {})
+        return next((confirmation_row(c) for c in confirm([regime], [value], task)), {})
 
     rows = [regime for regime in table if regime.name != "noise-limited"]
-    found = best(_model("lasso" if lasso else "linear"))
-    rows += [b.regime for b in found if b.regime.name == "noise-limited"]
+    if task not in _SOFTMAX:
+        rows += [b.regime for b in best(_model(task)) if b.regime.name == "noise-limited"]
     return [
-        (f"{'lasso' if lasso else 'linear'} {regime.name} {value}", partial(one, regime, value))
+        (f"{task} {regime.name} {value}", partial(one, regime, value))
         for value in values
         for regime in rows
         if deep_point(regime, value) is not None
@@ -197,7 +203,7 @@ def measurements(
 
 
 def confirmation_row(found: Confirmation) -> dict[str, Any]:
-    """A measured exponent beside the derived one, and their distance in per cent of f (of 1 at f = 0)."""
+    """A measured exponent beside the derived one; their distance in per cent of f (of 1 at f = 0)."""
     scale = abs(found.derived) or 1.0
     return {
         "regime": found.regime,
