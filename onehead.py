@@ -585,8 +585,10 @@ def exponents_command(
         raise ProblemError("--at asks about one point: leave out --check and --plot")
     if check and (lam != "free" or penalty != "nuclear" or narrow or noise_free):
         raise ProblemError("--check measures the table as it stands: nuclear penalty, lam free, w = 1")
-    if check and task == "seq2seq":
-        task = "seq2lab"  # the same state evolution
+    if check and task not in ("linear", "lasso"):
+        raise ProblemError(
+            "--check solves the linear task or the lasso; examples/softmax_exponents.py does seq2lab"
+        )
     table, attained = regime_table(task, penalty, lam, narrow=narrow, noise_free=noise_free)
     if at is not None:
         point = read_point(at)

@@ -24,16 +24,16 @@ from derive.targets import PowerLaw
 from numerics.convolution import FreeConvolution
 from numerics.float_solver import FloatSolver, State
 from numerics.lasso import Lasso
-from numerics.solution import Solution
-from numerics.state_evolution import solve
 
 __all__ = ["SIZES", "Confirmation", "confirm", "deep_point", "extrapolate", "limit_with_error"]
 
 SIZES = tuple(int(10 ** (3 + 0.75 * j)) for j in range(9))
-LASSO_SIZES = tuple(int(10 ** (4.5 + 0.75 * j)) for j in range(11))
+_SIZES = {
+    "linear": SIZES,
+    "lasso": tuple(int(10 ** (4.5 + 0.75 * j)) for j in range(11)),
+}
 _BOX = {a: (0.5, 7.0), l: (-6.0, 3.0), delta: (-4.0, 2.0)}
 _MARGIN = 0.4  # in exponents; farther away float64 has nothing to gain
-_QUADRATURE = 1e-4  # of the averages of the softmax
 _FLOOR = 2.0  # times the margin is kept from the floor of the last mode, the slowest correction
 _STEP = 0.1  # in log n
 _EXACT = 1e-13  # a sequence that has stopped to move
@@ -158,32 +158,7 @@ def _regular(solver: FloatSolver, guess: State | None) -> State | None:
     return solver.solve("shrinkage", guess, edge / tau2**0.5)
 
 
-def softmax_slope(
-    value: sp.Rational, point: dict[sp.Symbol, sp.Rational], d: int, at_edge: bool
-) -> float:
-    """Local slope of seq2lab at T = 2, noise inside.
-
-    Raises
-    ------
-    ArithmeticError
-        At the edge of the noise, which only the closed channels follow.
-    """
-    if at_edge:
-        raise ArithmeticError("the edge of the noise is followed for closed channels only")
-    base = Problem(PowerLaw(value, d), alpha=1, lam=_rational(point[l], d), noise=1)
-    base = base.at(noise=_rational(point[delta], d), task="seq2lab", tokens=2)
-    start: Solution | None = None
-
-    def risk(factor: float) -> float:
-        nonlocal start
-        problem = base.at(alpha=_rational(point[a] - 2, d, factor))
-        start = solve(problem, start=start, tolerance=_QUADRATURE)
-        return start.excess_risk
-
-    return _slope(risk)
-
-
-_SLOPES = {"linear": matrix_slope, "lasso": lasso_slope, "seq2lab": softmax_slope}
+_SLOPES = {"linear": matrix_slope, "lasso": lasso_slope}
 
 
 def extrapolate(sequence: Sequence[float], abscissae: Sequence[float] | None = None) -> float:
@@ -240,7 +215,7 @@ def _measured(
     slope, lasso = _SLOPES[task], task == "lasso"
     kept, slopes = [], []
     with np.errstate(all="ignore"):
-        for d in LASSO_SIZES if lasso else SIZES:
+        for d in _SIZES[task]:
             try:
                 slopes.append(slope(value, point, d, regime.name == "noise-limited"))
             except ArithmeticError:  # NotConverged is one

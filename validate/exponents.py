@@ -192,8 +192,7 @@ def measurements(
         return next((confirmation_row(c) for c in confirm([regime], [value], task)), {})
 
     rows = [regime for regime in table if regime.name != "noise-limited"]
-    if task not in _SOFTMAX:
-        rows += [b.regime for b in best(_model(task)) if b.regime.name == "noise-limited"]
+    rows += [b.regime for b in best(_model(task)) if b.regime.name == "noise-limited"]
     return [
         (f"{task} {regime.name} {value}", partial(one, regime, value))
         for value in values
