@@ -21,6 +21,7 @@ from derive.potential import potential_steps
 from derive.prefactors import laws
 from derive.saddle_steps import saddle_steps
 from derive.scaling import regimes
+from derive.scaling_steps import scaling_steps
 from derive.steps import render
 from derive.targets import Target
 from derive.tiling import box, tiles
@@ -276,6 +277,13 @@ def derive_saddle(
     """The saddle-point equations and their reduction."""
     check_output(output)
     write(render(saddle_steps(channel.symbolic(penalty)), fmt), output)
+
+
+@derive_app.command("scaling")
+def derive_scaling(fmt: StepFormat = "text", output: Output = None) -> None:
+    """The exponents: modes, edge of the noise, and the balance of every regime."""
+    check_output(output)
+    write(render(scaling_steps(), fmt), output)
 
 
 @app.command("solve")
