@@ -573,8 +573,12 @@ def exponents_command(
         str | None, typer.Option(help="Say which regime a point is in: a=1.5,l=-0.2,delta=0 (and w).")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Solve at growing d and measure them.")] = False,
-    delta: Annotated[str, typer.Option(help="delta of the phase diagram, Delta = d^delta.")] = "0",
-    width: Annotated[str, typer.Option(help="w of the phase diagram of a narrow student.")] = "1/2",
+    delta: Annotated[
+        str | None, typer.Option(help="delta of the phase diagram, Delta = d^delta (default 0).")
+    ] = None,
+    width: Annotated[
+        str | None, typer.Option(help="w of the phase diagram of a narrow student (default 1/2).")
+    ] = None,
     fmt: Annotated[
         Literal["text", "markdown", "latex", "csv", "json"],
         typer.Option("--format", help="How the table is printed."),
@@ -597,6 +601,10 @@ def exponents_command(
         raise ProblemError(
             "--check solves the linear task or the lasso; examples/softmax_exponents.py does seq2lab"
         )
+    if plot is None and (delta is not None or width is not None):
+        raise ProblemError("--delta and --width say where the phase diagram is cut: add --plot")
+    if width is not None and not narrow:
+        raise ProblemError("--width belongs to a narrow student: add --narrow")
     table, attained = regime_table(task, penalty, lam, narrow=narrow, noise_free=noise_free)
     if at is not None:
         point = read_point(at)
@@ -609,9 +617,11 @@ def exponents_command(
 
         if value is None:
             raise ProblemError("the phase diagram needs a number: state --gamma")
-        scale = exact(delta, "delta")
-        at_numbers = {symbols.gamma: value, symbols.delta: scale, symbols.w: exact(width, "w")}
-        words = f"gamma = {value}, delta = {scale}" + (f", w = {width}" if narrow else "")
+        scale, share = exact(delta or 0, "delta"), exact(width or "1/2", "w")
+        if not 0 < share < 1:
+            raise ProblemError(f"the width of a narrow student lies between 0 and 1 in w, not {share}")
+        at_numbers = {symbols.gamma: value, symbols.delta: scale, symbols.w: share}
+        words = f"gamma = {value}, delta = {scale}" + (f", w = {share}" if narrow else "")
         plot_phases(tiles(table, at_numbers, box(value, scale)), plot, words)
     if check:
         _print_check(table, task, value, fmt, output, Ledger(store))

@@ -356,6 +356,12 @@ def test_exponents_plot_and_emergence(monkeypatch, capsys, tmp_path):
         (("exponents", "--penalty", "frobenius", "--task", "lasso"), "direct training"),
         (("exponents", "--check", "--task", "seq2lab"), "softmax_exponents"),
         (("exponents", "--plot", "x.png"), "state --gamma"),
+        (("exponents", "--delta", "1"), "add --plot"),
+        (("exponents", "--gamma", "1", "--plot", "x.png", "--width", "1/3"), "add --narrow"),
+        (
+            ("exponents", "--gamma", "1", "--plot", "x.png", "--narrow", "--width", "3"),
+            "between 0 and 1",
+        ),
         (("emergence", "--gamma", "3/2", "--d", "100", "--modes", "200"), "modes must lie in"),
         (("emergence", "--gamma", "3/2", "--d", "100", "--noise", "-1"), "noise must not be negative"),
         (("emergence", "--gamma", "0.4", "--d", "100"), "gamma must exceed"),
@@ -374,3 +380,16 @@ def test_tables_of_variants():
         assert exponent_records(table, R(3, 2), attained)
     with pytest.raises(ProblemError):
         regime_table("linear", "ridge", "free", narrow=False, noise_free=False)
+
+
+@pytest.mark.parametrize(("a", "f"), [(2.0, 1.0), (3.2, 0.0)])
+def test_a_narrow_student(a, f):
+    """p = d^(1/2): noise fills the width, R ~ Delta p d/n; then the floor c^2 p^-2/2."""
+    d, p, risks = 10**6, 1000, []
+    for sign in (-1, 1):
+        alpha = R(repr(d ** (a - 2) * math.exp(0.1 * sign)))
+        lam = R(repr(d ** ((a - 2) / 2 - 0.4)))
+        risks.append(solve(Problem(PowerLaw(R(3, 2), d), alpha, lam, 1, width=p)).excess_risk)
+    assert abs(-math.log(risks[1] / risks[0]) / 0.2 - f) < 0.02
+    if not f:
+        assert math.isclose(risks[1] * p**2, 1 / float(sp.zeta(3)) / 2, rel_tol=0.01)
