@@ -75,8 +75,9 @@ def deep_point(regime: Regime, value: sp.Rational) -> dict[sp.Symbol, sp.Rationa
     best: tuple[float, list[float]] | None = None
     for cell in regime.cells:
         conditions = list(cell.conditions)
-        if cell.modes == "some":
-            # The modes end at d: a correction of the order of the floor of a student of that width.
+        if cell.modes == "some" and (cell.tau, cell.cut) != ("data", "edge"):
+            # The modes end at d: a correction of the order of the floor of a student of that width. (The
+            # data-limited law has k ~ n/d, so its own conditions keep it away.)
             conditions.append(cell.exponent - (1 - 2 * gamma))
         forms = [rational_form(c.subs(gamma, value), variables) for c in conditions]
         rows = np.array([[-float(c) for c in f[:-1]] for f in forms])
