@@ -23,13 +23,24 @@ selected = sp.Symbol("selected", nonnegative=True)
 _DENSITY = sp.exp(-(z**2) / 2) / sp.sqrt(2 * sp.pi)
 
 
+def _primitive(power: int, at: sp.Expr) -> sp.Expr:
+    """Int z^power times the standard normal density, by parts, up to a constant."""
+    if at in (sp.oo, -sp.oo):
+        return sp.sign(at) * sp.factorial2(power - 1) / 2 if power % 2 == 0 else sp.Integer(0)
+    if power == 0:
+        return sp.erf(at / sp.sqrt(2)) / 2
+    rest = (power - 1) * _primitive(power - 2, at) if power > 1 else sp.Integer(0)
+    return rest - at ** (power - 1) * _DENSITY.subs(z, at)
+
+
 def _average(above: sp.Expr, between: sp.Expr, below: sp.Expr) -> sp.Expr:
     """Mean over z of a function of the soft threshold of y + z, a polynomial for each outcome."""
+    total = sp.Integer(0)
     parts = ((above, u - y, sp.oo), (between, -u - y, u - y), (below, -sp.oo, -u - y))
-    total = sum(
-        sp.integrate(sp.expand(f * _DENSITY), (z, low, high)) for f, low, high in parts if f != 0
-    )
-    return sp.simplify(total)
+    for polynomial, low, high in parts:
+        for (power,), coefficient in sp.Poly(polynomial, z).terms():
+            total += coefficient * (_primitive(power, high) - _primitive(power, low))
+    return sp.expand(total, power_exp=False)
 
 
 @cache

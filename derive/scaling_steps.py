@@ -15,10 +15,11 @@ from derive.balance import (
 )
 from derive.limit_laws import edge_exponents, noise_bulk
 from derive.modes import mode, strength
-from derive.prefactors import c
+from derive.prefactors import c, laws, mode_integral
 from derive.saddle import reduced_system
 from derive.scaling import regimes
 from derive.steps import Step
+from derive.variants import interpolation_peak
 
 __all__ = ["scaling_steps"]
 
@@ -27,7 +28,13 @@ _EPS = sp.Symbol("eps", positive=True)
 
 def scaling_steps() -> list[Step]:
     """Every step from the reduced state evolution to the regimes."""
-    return [*_equation_steps(), *_mode_steps(), *_edge_steps(), *_regime_steps()]
+    return [
+        *_equation_steps(),
+        *_mode_steps(),
+        *_edge_steps(),
+        *_regime_steps(),
+        *_constant_steps(),
+    ]
 
 
 def _equation_steps() -> list[Step]:
@@ -97,6 +104,29 @@ def _edge_steps() -> list[Step]:
             )
         )
     return found
+
+
+def _constant_steps() -> list[Step]:
+    risk, _ = mode_integral(sp.Integer(2))
+    constants = [
+        Step(
+            "modes at the edge of the noise",
+            mode().risk,
+            "integrate over s_i = c sqrt(d) i^(-gamma) at theta = 2 tau, per "
+            "tau^2 (c sqrt(d)/tau)^(1/gamma)"
+            "; c = zeta(2 gamma)^(-1/2) where Q0 = 1, and 1 for eigenvalues sqrt(d) i^(-gamma)",
+            risk,
+        )
+    ]
+    for name, law in laws().items():
+        constants.append(Step(f"constant: {name}", sp.Symbol("R"), "insert the balance", law))
+    peak = Step(
+        "interpolation peak",
+        sp.Symbol("theta = u*tau, u -> 0, alpha = 1/4, S0 = 0"),
+        "psi and E_over/tau2 leave 2 alpha linearly in u; width and shrinkage equations fix u and tau",
+        sp.Eq(s.R, interpolation_peak()),
+    )
+    return [*constants, peak]
 
 
 def _regime_steps() -> list[Step]:

@@ -36,6 +36,7 @@ _BOX = {a: (0.5, 7.0), l: (-6.0, 3.0), delta: (-4.0, 2.0)}
 _MARGIN = 0.4  # in exponents; farther away float64 has nothing to gain
 _FLOOR = 2.0  # times the margin is kept from the floor of the last mode, the slowest correction
 _STEP = 0.1  # in log n
+_FEWEST = 4  # terms that are not enough to extrapolate
 _EXACT = 1e-13  # a sequence that has stopped to move
 # Where a threshold at the edge of a Gaussian tail, tau sqrt(2 log d), brings logarithms in.
 _LOGARITHMIC = ("data-limited", "noise-limited", "interpolating bulk")
@@ -184,9 +185,23 @@ def extrapolate(sequence: Sequence[float], abscissae: Sequence[float] | None = N
 def limit_with_error(
     sequence: Sequence[float], abscissae: Sequence[float] | None = None
 ) -> tuple[float, float]:
-    """The extrapolated limit, and the most it moves without the first or the last one or two terms."""
-    whole = extrapolate(sequence, abscissae)
-    spread = 0.0
+    """The extrapolated limit, and the most it moves without the first or the last one or two terms.
+
+    The first third or half of a sequence in powers is left out if that makes the limit steadier: a
+    crossover among the small sizes is no correction that dies out. Logarithms need every term.
+    """
+    starts = {0, len(sequence) // 3, len(sequence) // 2} if abscissae is None else {0}
+    found = [_spread(sequence, abscissae, i) for i in sorted(starts) if len(sequence) - i > _FEWEST]
+    return min(found, key=lambda pair: pair[1])
+
+
+def _spread(
+    sequence: Sequence[float], abscissae: Sequence[float] | None, start: int
+) -> tuple[float, float]:
+    kept = slice(start, None)
+    sequence = sequence[kept]
+    abscissae = None if abscissae is None else abscissae[kept]
+    whole, spread = extrapolate(sequence, abscissae), 0.0
     for first, last in ((1, 0), (0, 1), (1, 1), (2, 0)):
         part = slice(first, len(sequence) - last)
         xs = None if abscissae is None else abscissae[part]
@@ -223,7 +238,7 @@ def _measured(
                 continue
             kept.append(d)
     measured, error = float("nan"), float("nan")
-    if len(slopes) > 4:
+    if len(slopes) > _FEWEST:
         logs = lasso and regime.name in _LOGARITHMIC
         measured, error = limit_with_error(slopes, list(np.log(kept)) if logs else None)
     named = {str(k): v for k, v in point.items()}
