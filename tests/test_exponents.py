@@ -3,6 +3,7 @@
 import json
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from numerics.nodes import lattice
 from numerics.precision import context
 from numerics.tail import gram_rule, merged_indices
 from numerics.two_sided import TwoSidedSolver
+from validate.compare import read_table
 from validate.exponents import exponent_records, measurements, regime_table
 
 R = sp.Rational
@@ -393,3 +395,15 @@ def test_a_narrow_student(a, f):
     assert abs(-math.log(risks[1] / risks[0]) / 0.2 - f) < 0.02
     if not f:
         assert math.isclose(risks[1] * p**2, 1 / float(sp.zeta(3)) / 2, rel_tol=0.01)
+
+
+def test_published_networks_sit_on_the_floor_of_their_width():
+    """Width 9 at n = 530312: R is what the modes beyond the ninth hold."""
+    rows = read_table(Path(__file__).parent / "reference" / "width_quadratic.csv")
+    narrow = [row for row in rows if float(row["width"]) == 9 and float(row["n"]) > 5e5]
+    assert narrow
+    d = int(float(narrow[0]["d"]))
+    powers = np.arange(1.0, d + 1) ** (-2 * float(narrow[0]["gamma"]))
+    floor = powers[9:].sum() / powers.sum()
+    for row in narrow:
+        assert floor < float(row["mse_mean"]) < 1.05 * floor
