@@ -29,6 +29,7 @@ from numerics import solve, solve_optimal
 from numerics.emergence import emergence, staircase
 from numerics.precision import check_digits
 from numerics.solution import KEYS
+from numerics.spectrum import learned_spectrum
 from numerics.sweep import Ledger, curve, grid
 from validate.compare import compare_row, read_table, standardise, summarise
 from validate.exponents import (
@@ -313,6 +314,51 @@ def solve_command(
     else:
         solution = solve(problem, digits, tolerance=tolerance)
     print_row(solution.to_dict(), solution.problem.describe(), fmt, output)
+
+
+@app.command("spectrum")
+@takes(target=TargetOptions, channel=ChannelOptions)
+def spectrum_command(
+    target: TargetReader,
+    channel: ChannelOptions,
+    alpha: Alpha,
+    lam: Lam,
+    penalty: Penalty = "nuclear",
+    d: Size = None,
+    width: Width = None,
+    noise: Noise = "0",
+    points: Annotated[int, typer.Option(help="Points on each band, 2..5000.")] = 200,
+    tolerance: Tolerance = None,
+    fmt: Format = "text",
+    output: Output = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the density here.")] = None,
+) -> None:
+    """The spectrum of the learned S: atom at zero, bands with their density, outliers."""
+    check_output(output)
+    check_output(plot)
+    if not 2 <= points <= 5000:
+        raise ProblemError(f"points must lie in 2..5000, not {points}")
+    law, best = target(d), lam == "optimal"
+    problem = channel.problem(law, alpha, 0 if best else lam, noise, penalty=penalty, width=width, d=d)
+    find = solve_optimal if best else solve
+    solution = find(problem, tolerance=tolerance)
+    found = learned_spectrum(solution, points)
+    words = solution.problem.describe()
+    if plot is not None:
+        from validate.plots import plot_spectrum
+
+        plot_spectrum(found, plot, words)
+    if fmt == "json":
+        write(as_json({"problem": words} | found.to_dict()), output)
+    elif fmt == "csv":
+        pairs = [(x, y) for band in found.bands for x, y in zip(band.x, band.density, strict=True)]
+        write(as_csv([{"eigenvalue": float(x), "density": float(y)} for x, y in pairs]), output)
+    else:
+        rows = [("atom at zero", 0.0, 0.0, found.atom, None)] if found.atom else []
+        rows += [("band", b.low, b.high, b.mass, b.error) for b in found.bands]
+        rows += [(f"outlier {o.k}", o.eigenvalue, None, None, None) for o in found.outliers]
+        columns = ("part", "from", "to", "mass", "error of the density")
+        write(as_text(Table(words, columns, rows)), output)
 
 
 @app.command("curve")

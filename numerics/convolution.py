@@ -134,6 +134,10 @@ class FreeConvolution:
         u = float(brentq(offset, low, high, xtol=1e-15 * max(self.tau, 1e-300), rtol=1e-14, maxiter=300))
         return complex(u, self._height(u))
 
+    def image(self, w: complex) -> float:
+        """The x with preimage w."""
+        return self._map(w)[0].real
+
     def density(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Density of the continuous part at the points x (per unit of x)."""
         return np.maximum(-self.transform(x).imag / np.pi, 0.0)

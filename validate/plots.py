@@ -8,8 +8,9 @@ import matplotlib
 
 from derive.exact import ProblemError
 from derive.tiling import Tile
+from numerics.spectrum import Spectrum
 
-__all__ = ["plot_curve", "plot_emergence", "plot_phases"]
+__all__ = ["plot_curve", "plot_emergence", "plot_phases", "plot_spectrum"]
 
 # Okabe and Ito's palette, safe for the colour-blind; line styles tell the curves apart in grey.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -147,6 +148,32 @@ def plot_emergence(
     panel.set_ylabel("excess risk $R$")
     panel.set_title(title)
     panel.legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def plot_spectrum(found: Spectrum, path: Path, title: str) -> None:
+    """Density of the eigenvalues of S, with its outliers and the mass of the atom at zero.
+
+    Raises
+    ------
+    ProblemError
+        The picture cannot be written.
+    """
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, panel = plt.subplots(figsize=(6.5, 4), layout="constrained")
+    for band in found.bands:
+        panel.plot(band.x, band.density, color=_COLOURS[0])
+        panel.fill_between(band.x, band.density, color=_COLOURS[0], alpha=0.15)
+    if found.outliers:
+        places = [outlier.eigenvalue for outlier in found.outliers]
+        panel.plot(places, [0.0] * len(places), "^", color=_COLOURS[1], clip_on=False, label="outliers")
+        panel.legend(frameon=False)
+    panel.set_ylim(bottom=0)
+    panel.set_xlabel("eigenvalue of $S$")
+    panel.set_ylabel("density")
+    panel.set_title(f"{title}\natom at zero: {found.atom:.4g}", fontsize=8, wrap=True)
     _save(figure, path)
 
 
