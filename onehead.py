@@ -26,6 +26,7 @@ from derive.steps import render
 from derive.targets import Target
 from derive.tiling import box, tiles
 from numerics import solve, solve_optimal
+from numerics.decomposition import decompose
 from numerics.emergence import emergence, staircase
 from numerics.precision import check_digits
 from numerics.solution import KEYS
@@ -359,6 +360,27 @@ def spectrum_command(
         rows += [(f"outlier {o.k}", o.eigenvalue, None, None, None) for o in found.outliers]
         columns = ("part", "from", "to", "mass", "error of the density")
         write(as_text(Table(words, columns, rows)), output)
+
+
+@app.command("decompose")
+def decompose_command(
+    gamma: Annotated[str, typer.Option(help="Exponent of the power-law target, above 1/2.")],
+    d: Annotated[int, typer.Option(help="Matrix size d.")],
+    alpha: Alpha,
+    lam: Lam,
+    noise: Noise = "0",
+    cutoff: Cutoff = None,
+    fmt: Format = "text",
+    output: Output = None,
+) -> None:
+    """Split the excess risk of a power-law target: over, under, approx, mismatch."""
+    check_output(output)
+    best = lam == "optimal"
+    problem = Problem(PowerLaw(gamma, d, cutoff), alpha, 0 if best else lam, noise)
+    solution = solve_optimal(problem) if best else solve(problem)
+    found = decompose(solution)
+    row = asdict(found) | {"total": found.total, "excess_risk": solution.excess_risk}
+    print_row(row, solution.problem.describe(), fmt, output)
 
 
 @app.command("curve")

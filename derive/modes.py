@@ -43,9 +43,12 @@ class Mode:
     transition : sympy.Expr
         Strength at which the overlap vanishes.
     risk : sympy.Expr
-        What it adds to d R once it passes the cut; s^2 before.
+        What it adds to d R once it passes the cut; s^2 before. Summed over modes: THEORY.md section 8.
     susceptibility : sympy.Expr
         What it adds to d psi.
+    misaligned, mismatched : sympy.Expr
+        The two parts of ``risk``: the direction is only partly aligned, s^2 (1 - w^2), and the learned
+        eigenvalue x is off the minimum s w of the error, (x - s w)^2.
     """
 
     position: sp.Expr
@@ -53,6 +56,8 @@ class Mode:
     transition: sp.Expr
     risk: sp.Expr
     susceptibility: sp.Expr
+    misaligned: sp.Expr
+    mismatched: sp.Expr
 
 
 @cache
@@ -65,4 +70,8 @@ def mode() -> Mode:
     risk = reduced_system().outputs["excess_risk"]
     shares = {moment: mode_share(*map(int, moment.args[:2])) for moment in risk.atoms(CutMoment)}
     own = sp.expand(risk.subs(shares).subs(s.Q0, strength**2))
-    return Mode(position, overlap, transition, own, mode_share(2, 1))
+    misaligned = strength**2 * (1 - overlap**2)
+    mismatched = (position - s.theta - strength * overlap) ** 2
+    if sp.expand(misaligned + mismatched - own) != 0:
+        raise ValueError("alignment and eigenvalue do not make up the risk of a mode")
+    return Mode(position, overlap, transition, own, mode_share(2, 1), misaligned, mismatched)
