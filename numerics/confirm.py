@@ -21,7 +21,6 @@ from derive.model import Problem
 from derive.polyhedra import rational_form
 from derive.scaling import Regime
 from derive.targets import PowerLaw
-from numerics.convolution import FreeConvolution
 from numerics.float_solver import FloatSolver, State
 from numerics.lasso import Lasso
 
@@ -153,8 +152,7 @@ def lasso_slope(value: sp.Rational, point: dict[sp.Symbol, sp.Rational], d: int,
 
 def _regular(solver: FloatSolver, guess: State | None) -> State | None:
     """The solution at the solver's lam; None where S = 0."""
-    tau2 = (solver.Q0 + solver.noise / 2) / (2 * solver.alpha)
-    edge = FreeConvolution(solver.law, tau2).top_edge()
+    tau2, edge = solver.collapsed_end()
     if solver.lam >= 4 * solver.alpha * edge:
         return None
     return solver.solve("shrinkage", guess, edge / tau2**0.5)

@@ -64,6 +64,16 @@ class FloatSolver:
         self.Q0 = self.law.Q0
         self.equations: Equations = equations("numpy", np)
 
+    @property
+    def collapsed_tau2(self) -> float:
+        """tau2 at S = 0, where R = Q0."""
+        return float((self.Q0 + self.noise / 2) / (2 * self.alpha))
+
+    def collapsed_end(self) -> tuple[float, float]:
+        """tau2 at S = 0 and the upper edge of the spectrum there: S = 0 from lam = 4 alpha edge on."""
+        tau2 = self.collapsed_tau2
+        return (tau2, FreeConvolution(self.law, tau2).top_edge()) if tau2 else (0.0, 0.0)
+
     # --- one point ----------------------------------------------------------------------------
 
     def at(self, tau2: float, theta: float, closing: str, guess: complex | None = None) -> State:
@@ -142,7 +152,7 @@ class FloatSolver:
 
     def start(self, closing: str) -> State:
         """A few damped fixed-point iterations of the state evolution from the collapsed end."""
-        tau2 = (self.Q0 + self.noise / 2) / (2 * self.alpha)
+        tau2 = self.collapsed_tau2
         theta = min(self.lam / (4 * self.alpha), 1.5 * tau2**0.5)
         state = self.at(tau2, theta, closing)
         for _ in range(3):
@@ -158,7 +168,7 @@ class FloatSolver:
 
     def near_collapse(self, closing: str, top: float) -> State:
         """Tau of the collapsed solution with psi just under 2 alpha: few samples, small lam."""
-        tau2 = (self.Q0 + self.noise / 2) / (2 * self.alpha)
+        tau2 = self.collapsed_tau2
         tau = tau2**0.5
 
         def excess(t: float) -> float:
@@ -174,7 +184,7 @@ class FloatSolver:
             tau = float(np.exp(log_tau))
             return -float(self.residuals(self.at(tau * tau, t * tau, closing))[1])
 
-        high = 0.5 * float(np.log((self.Q0 + self.noise / 2) / (2 * self.alpha)))
+        high = 0.5 * float(np.log(self.collapsed_tau2))
         low = high
         for _ in range(60):
             if excess(high) < 0:

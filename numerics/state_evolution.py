@@ -13,7 +13,6 @@ from derive.exact import ProblemError
 from derive.linear import LinearChannel
 from derive.model import Problem
 from derive.targets import PowerLaw
-from numerics.convolution import FreeConvolution
 from numerics.direct import best_penalty, solve_direct
 from numerics.error_estimate import relative_error
 from numerics.float_solver import FloatSolver, State
@@ -73,12 +72,12 @@ def solve(
         return solve_softmax(problem, start, tolerance)
     if problem.penalty == "frobenius":
         return solve_direct(problem, digits)
-    tau2, edge = _collapsed_end(problem)
+    solver = FloatSolver(problem)
+    tau2, edge = solver.collapsed_end()
     if tau2 == 0 or float(problem.lam) >= 4 * float(problem.alpha) * edge:
         return collapsed(problem, digits)
     if recovers(problem):
         return recovered(problem, digits)
-    solver = FloatSolver(problem)
     guess, top = _as_state(solver, start), edge / tau2**0.5
     if problem.lam == 0:
         state, phase = _ridgeless(solver, guess, top)
@@ -106,11 +105,12 @@ def solve_optimal(
     if problem.noise == 0:
         # Noiseless labels are fitted exactly: any lam > 0 only adds bias.
         return solve(problem, digits)
-    tau2, edge = _collapsed_end(problem)
+    solver = FloatSolver(problem)
+    tau2, edge = solver.collapsed_end()
     if problem.target.Q0 == 0:
         # Nothing to learn: the least penalty that returns S = 0.
         return collapsed(problem.at(lam=4 * problem.alpha * sp.Rational(repr(edge))), digits)
-    solver, top = FloatSolver(problem), edge / tau2**0.5
+    top = edge / tau2**0.5
     limit, _ = _ridgeless(solver, None, top)
     state = best_state(solver, limit.theta / limit.tau2**0.5, top)
     if state is None:
@@ -144,14 +144,6 @@ def _check_numbers(problem: Problem) -> None:
             raise ProblemError(f"{name} = {float(value):.3g} is out of the range 1e-60..1e60")
     if problem.target.Q0.free_symbols:
         raise ProblemError(f"the target needs numbers to be solved for, not {problem.target}")
-
-
-def _collapsed_end(problem: Problem) -> tuple[float, float]:
-    """tau2 of the collapsed solution S = 0 and the upper edge of its spectrum."""
-    tau2 = float((problem.target.Q0 + problem.noise / 2) / (2 * problem.alpha))
-    if tau2 == 0:
-        return 0.0, 0.0
-    return tau2, FreeConvolution(FloatSolver(problem).law, tau2).top_edge()
 
 
 def _advice(problem: Problem) -> str:
