@@ -178,8 +178,8 @@ def linear_balance() -> Balance:
     # R and Delta enter alike.
     (tau2,) = {log_d(term.subs(in_n))[0].subs(delta, r) for term in noise_width().args}
     (theta,) = log_d(penalised_threshold().subs(in_n))
-    for share, symbol in zip(mode_limits(), (s.theta**2, s.tau2), strict=True):
-        if sp.diff(share, symbol if symbol.is_Symbol else s.theta) == 0:
+    for share, symbol in zip(mode_limits(), (s.theta, s.tau2), strict=True):
+        if sp.diff(share, symbol) == 0:
             raise ValueError("a recovered mode costs neither bias nor variance")
     (samples,) = log_d(n / d**2)
     return Balance("linear", tau2, theta, sp.Rational(1, 2), sp.Integer(-1), _edge_passages(samples))

@@ -20,9 +20,9 @@ c = sp.Symbol("c", positive=True)
 _IN_N = {s.alpha: n / d**2}
 
 
-def scale_constant(rescaled: bool) -> sp.Expr:
-    """``c``: zeta(2 gamma)^(-1/2) where Tr S0^2/d = 1, or 1 for eigenvalues sqrt(d) i^(-gamma)."""
-    return 1 / sp.sqrt(sp.zeta(2 * gamma)) if rescaled else sp.Integer(1)
+def scale_constant() -> sp.Expr:
+    """``c`` where Tr S0^2/d = 1; it is 1 for eigenvalues sqrt(d) i^(-gamma) as they are."""
+    return 1 / sp.sqrt(sp.zeta(2 * gamma))
 
 
 def _integral(expression: sp.Expr, low: sp.Expr, high: sp.Expr) -> sp.Expr:

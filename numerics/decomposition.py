@@ -4,12 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from derive import symbols as s
 from derive.exact import ProblemError
-from derive.generate import compile_function
-from derive.modes import mode, strength
 from derive.targets import PowerLaw
 from numerics.laws import target_atoms
+from numerics.modes import mode_values
 from numerics.precision import context
 from numerics.solution import Solution
 from numerics.tail import MERGED_ABOVE
@@ -68,17 +66,13 @@ def decompose(solution: Solution) -> Decomposition:
         raise ProblemError("the decomposition is that of the linear task at full width, nuclear penalty")
     atoms = np.array(target_atoms(target, context(20))[0], dtype=float)
     tau, theta = float(solution.values["tau"]), float(solution.values["theta"])
-    shape = mode()
-    names = ("position", "overlap", "misaligned", "mismatched")
-    outputs = {name: getattr(shape, name) for name in names}
-    evaluate = compile_function("mode", (strength, s.tau2, s.theta), outputs, "numpy", np)
     above = atoms[atoms > tau]
-    position, overlap, misaligned, mismatched = np.array(evaluate(above, tau**2, theta)).reshape(4, -1)
+    position, overlap, misaligned, mismatched = mode_values(above, tau, theta)
     kept = position > theta
     own, x, w = above[kept], position[kept] - theta, overlap[kept]
     d, q, m = target.d, float(solution.values["q"]), float(solution.values["m"])
     bulk_q, bulk_m = q - float((x**2).sum()) / d, m - float((own * w * x).sum()) / d
-    missed = float(solution.problem.target.Q0) - float((own**2).sum()) / d
+    missed = float(target.Q0) - float((own**2).sum()) / d
     return Decomposition(
         bulk_q,
         missed - 2 * bulk_m,

@@ -17,13 +17,13 @@ from derive.balance import d as size
 from derive.balance import gamma
 from derive.balance import n as samples
 from derive.exact import ProblemError
-from derive.generate import compile_function
 from derive.model import Problem
-from derive.modes import mode, strength
+from derive.modes import mode
 from derive.prefactors import c, laws, scale_constant
 from derive.targets import PowerLaw
 from numerics.convolution import FreeConvolution
 from numerics.float_solver import FloatSolver
+from numerics.modes import mode_values
 
 __all__ = ["Event", "emergence", "staircase"]
 
@@ -54,12 +54,6 @@ class _Curve:
     def __init__(self, target: PowerLaw, lam: sp.Expr, noise: sp.Expr) -> None:
         self.solver = FloatSolver(Problem(target, alpha=1, lam=lam, noise=noise))
         self.lam, self.noise, self.d = float(lam), float(noise), target.d
-        position = {"position": mode().position}
-        self._position = compile_function("position", (strength, s.tau2), position, "numpy", np)
-
-    def position(self, own: float, tau: float) -> float:
-        """Eigenvalue of S0 + tau G that a mode becomes."""
-        return float(self._position(own, tau**2)[0])
 
     def at(self, tau: float, theta: float) -> tuple[float, float, float]:
         """Alpha, R, and A - lam/theta, which vanishes at the solution."""
@@ -122,19 +116,19 @@ def _appearance(curve: _Curve, own: float) -> tuple[float, float, str]:
     transition = float(mode().transition.subs(s.tau2, 1))  # in units of tau
     tau = own / transition
     theta = curve.theta(tau)
-    if theta <= curve.position(own, tau):
+    if theta <= mode_values(own, tau).position:
         return tau, theta, "BBP transition"
 
     def excess(log_tau: float) -> float:
         width = float(np.exp(log_tau))
-        return curve.at(width, curve.position(own, width))[2]
+        return curve.at(width, mode_values(own, width).position)[2]
 
     high = float(np.log(tau))
     low = high - 1
     while excess(low) < 0:
         low -= 1
     tau = float(np.exp(brentq(excess, low, high, xtol=1e-13)))
-    return tau, curve.position(own, tau), "penalty"
+    return tau, mode_values(own, tau).position, "penalty"
 
 
 _MODE_LAWS = ("data-limited", "noise-limited", "over-regularised")
@@ -152,7 +146,7 @@ def _envelope(
     if theta_ratio < 2:
         names.append("interpolating bulk" if 4 * n < target.d**2 else "half the bulk passes")
     numbers = {gamma: target.gamma, size: target.d, samples: sp.Float(n), s.lam: lam, s.Delta: noise}
-    numbers[c] = scale_constant(True).subs(gamma, target.gamma)
+    numbers[c] = scale_constant().subs(gamma, target.gamma)
     found = {name: float(laws()[name].subs(numbers)) for name in names}
     largest = max(found, key=lambda name: found[name])
     if found[largest] >= 1:

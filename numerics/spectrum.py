@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from derive import symbols as s
-from derive.generate import compile_function
-from derive.modes import mode, strength
 from derive.targets import PowerLaw
 from numerics.convolution import FreeConvolution
 from numerics.laws import AtomicLaw, float_law
+from numerics.modes import mode_values
 from numerics.solution import Solution
 
 __all__ = ["Band", "Outlier", "Spectrum", "learned_spectrum"]
@@ -133,9 +131,6 @@ def _outliers(
     law: AtomicLaw, tau: float, theta: float, rho: float, most: int
 ) -> tuple[tuple[Outlier, ...], AtomicLaw]:
     """Recovered modes, and the law of the others; merged nodes of a tail stay with the band."""
-    shape = mode()
-    outputs = {"position": shape.position, "overlap": shape.overlap}
-    evaluate = compile_function("mode", (strength, s.tau2), outputs, "numpy", np)
     single = np.isclose(law.weights, law.weights.min())
     found: list[Outlier] = []
     kept = np.ones(law.values.size, dtype=bool)
@@ -143,7 +138,7 @@ def _outliers(
         own = float(law.values[index])
         if own <= tau or not single[index]:
             break
-        position, overlap = map(float, evaluate(own, tau**2))
+        position, overlap = mode_values(own, tau)[:2]
         kept[index] = False
         if position > theta and len(found) < most:
             found.append(Outlier(k, own, rho * (position - theta), overlap, own * overlap))
