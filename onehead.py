@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,7 +29,7 @@ from numerics import solve, solve_optimal
 from numerics.decomposition import decompose
 from numerics.emergence import emergence, staircase
 from numerics.precision import check_digits
-from numerics.solution import KEYS
+from numerics.solution import KEYS, Solution
 from numerics.spectrum import learned_spectrum
 from numerics.sweep import Ledger, curve, grid
 from validate.compare import compare_row, read_table, standardise, summarise
@@ -252,6 +252,15 @@ def print_row(row: dict[str, Any], title: str, fmt: str, output: Path | None) ->
         write(as_text(Table(title, ("quantity", "value"), list(row.items()))), output)
 
 
+def solve_at(
+    state: Callable[[Any], Problem], lam: str, digits: int = 15, tolerance: float | None = None
+) -> Solution:
+    """Solve at lam, or for `optimal` at the best one; ``state`` makes the problem of a lam."""
+    if lam == "optimal":
+        return solve_optimal(state(0), digits, tolerance)
+    return solve(state(lam), digits, tolerance=tolerance)
+
+
 # --- commands -------------------------------------------------------------------------------------
 
 
@@ -307,13 +316,9 @@ def solve_command(
     """Solve the state evolution."""
     check_output(output)
     check_digits(digits)
-    law = target(d)
-    best = lam == "optimal"
-    problem = channel.problem(law, alpha, 0 if best else lam, noise, penalty=penalty, width=width, d=d)
-    if best:
-        solution = solve_optimal(problem, digits, tolerance)
-    else:
-        solution = solve(problem, digits, tolerance=tolerance)
+    more = {"penalty": penalty, "width": width, "d": d}
+    stated = partial(channel.problem, target(d), alpha, noise=noise, **more)
+    solution = solve_at(stated, lam, digits, tolerance)
     print_row(solution.to_dict(), solution.problem.describe(), fmt, output)
 
 
@@ -339,10 +344,9 @@ def spectrum_command(
     check_output(plot)
     if not 2 <= points <= 5000:
         raise ProblemError(f"points must lie in 2..5000, not {points}")
-    law, best = target(d), lam == "optimal"
-    problem = channel.problem(law, alpha, 0 if best else lam, noise, penalty=penalty, width=width, d=d)
-    find = solve_optimal if best else solve
-    solution = find(problem, tolerance=tolerance)
+    more = {"penalty": penalty, "width": width, "d": d}
+    stated = partial(channel.problem, target(d), alpha, noise=noise, **more)
+    solution = solve_at(stated, lam, tolerance=tolerance)
     found = learned_spectrum(solution, points)
     words = solution.problem.describe()
     if plot is not None:
@@ -375,9 +379,7 @@ def decompose_command(
 ) -> None:
     """Split the excess risk of a power-law target: over, under, approx, mismatch."""
     check_output(output)
-    best = lam == "optimal"
-    problem = Problem(PowerLaw(gamma, d, cutoff), alpha, 0 if best else lam, noise)
-    solution = solve_optimal(problem) if best else solve(problem)
+    solution = solve_at(partial(Problem, PowerLaw(gamma, d, cutoff), alpha, noise=noise), lam)
     found = decompose(solution)
     row = asdict(found) | {"total": found.total, "excess_risk": solution.excess_risk}
     print_row(row, solution.problem.describe(), fmt, output)
@@ -508,12 +510,9 @@ def validate_command(
         raise ProblemError(
             f"training needs {missing.name}: install onehead with the simulate extra"
         ) from None
-    law = target(d)
-    best = lam == "optimal"
-    problem = channel.problem(law, alpha, 0 if best else lam, noise, penalty=penalty, width=width, d=d)
-    solution = (
-        solve_optimal(problem, tolerance=tolerance) if best else solve(problem, tolerance=tolerance)
-    )
+    more = {"penalty": penalty, "width": width, "d": d}
+    stated = partial(channel.problem, target(d), alpha, noise=noise, **more)
+    solution = solve_at(stated, lam, tolerance=tolerance)
     runs = simulate(
         solution.problem,
         d,
@@ -716,7 +715,10 @@ def _print_table(table: Table, records: list[dict[str, Any]], fmt: str, output: 
     elif fmt == "csv":
         write(as_csv([{k: _joined(v) for k, v in r.items()} for r in records]), output)
     else:
-        write({"text": as_text, "markdown": as_markdown, "latex": as_latex}[fmt](table), output)
+        write(_RENDERERS[fmt](table), output)
+
+
+_RENDERERS = {"text": as_text, "markdown": as_markdown, "latex": as_latex}
 
 
 def _joined(value: Any) -> Any:
@@ -731,7 +733,7 @@ def _print_place(record: dict[str, Any], at: str, fmt: str, output: Path | None)
         write(as_csv([dict(rows)]), output)
     else:
         table = Table(f"The point {at}", ("", "value"), rows)
-        write({"text": as_text, "markdown": as_markdown, "latex": as_latex}[fmt](table), output)
+        write(_RENDERERS[fmt](table), output)
 
 
 def _print_check(

@@ -39,8 +39,7 @@ def plot_curve(rows: list[dict[str, Any]], path: Path, *, optimal: bool, axis: s
     ProblemError
         The ending of the file names no picture format, or nothing was solved.
     """
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    plt = _pyplot()
 
     good = [row for row in rows if "failure" not in row]
     if not good:
@@ -76,8 +75,7 @@ def plot_phases(found: Sequence[Tile], path: Path, title: str) -> None:
     ProblemError
         The picture cannot be written.
     """
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    plt = _pyplot()
     from matplotlib.collections import PolyCollection
 
     groups: dict[str, list[Tile]] = {}
@@ -119,31 +117,16 @@ def plot_emergence(
     ProblemError
         The picture cannot be written.
     """
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    plt = _pyplot()
 
     figure, panel = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
     panel.loglog(*zip(*curve, strict=True), color=_COLOURS[0], label="state evolution")
-    inside = [e for e in events if e["n"] is not None]
-    panel.loglog(
-        [e["n"] for e in inside],
-        [e["R"] for e in inside],
-        "o",
-        ms=4,
-        color=_COLOURS[1],
-        label="mode appears",
-    )
-    law = [e for e in inside if e["envelope"] is not None]
-    if law:
-        panel.loglog(
-            [e["n"] for e in law],
-            [e["envelope"] for e in law],
-            "--",
-            color=_COLOURS[6],
-            label="power law",
-        )
-    for event in inside:
-        panel.axvline(event["n"], color="0.85", lw=0.6, zorder=0)
+    sizes = [event["n"] for event in events]
+    risks, laws = ([event[key] for event in events] for key in ("R", "envelope"))
+    panel.loglog(sizes, risks, "o", ms=4, color=_COLOURS[1], label="mode appears")
+    panel.loglog(sizes, laws, "--", color=_COLOURS[6], label="power law")
+    for size in sizes:
+        panel.axvline(size, color="0.85", lw=0.6, zorder=0)
     panel.set_xlabel("samples $n$")
     panel.set_ylabel("excess risk $R$")
     panel.set_title(title)
@@ -159,8 +142,7 @@ def plot_spectrum(found: Spectrum, path: Path, title: str) -> None:
     ProblemError
         The picture cannot be written.
     """
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    plt = _pyplot()
 
     figure, panel = plt.subplots(figsize=(6.5, 4), layout="constrained")
     for band in found.bands:
@@ -177,15 +159,21 @@ def plot_spectrum(found: Spectrum, path: Path, title: str) -> None:
     _save(figure, path)
 
 
-def _save(figure: Any, path: Path) -> None:
-    from matplotlib import pyplot as plt
+def _pyplot() -> Any:
+    """Pyplot without a display, imported where a picture is asked for."""
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
 
+    return pyplot
+
+
+def _save(figure: Any, path: Path) -> None:
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
         raise ProblemError(f"cannot draw to {path}: {error}") from None
     finally:
-        plt.close(figure)
+        _pyplot().close(figure)
 
 
 def _penalty_label(lam: float) -> str:

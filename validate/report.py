@@ -5,6 +5,7 @@ from typing import Any
 
 import sympy as sp
 
+from derive.balance import monomial
 from derive.exact import ProblemError
 from derive.limit_laws import edge_exponents, limit_laws
 from derive.linear import LinearChannel
@@ -18,7 +19,6 @@ from numerics.softmax import softmax_collapse
 from numerics.solution import KEYS
 from numerics.state_evolution import solve, solve_optimal
 from numerics.thresholds import Threshold, collapse, interpolation, perfect_recovery
-from validate.exponents import exponent_records
 from validate.tables import Table
 
 __all__ = ["report", "threshold_row"]
@@ -155,9 +155,8 @@ def _softmax_thresholds(digits: int) -> Table:
 
 
 def _exponents() -> Table:
-    records = exponent_records(regimes(), None)
     edge = ", ".join(f"{name} ~ ({c}) eps^({p})" for name, (c, p) in edge_exponents().items())
-    rows = [(r["regime"], r["R"], r["f"], r["dominant_term"]) for r in records]
+    rows = [(r.name, monomial(r.exponent), str(r.f), r.dominant) for r in regimes()]
     return Table(
         "Exponents of a power-law target, s_i ~ sqrt(d) i^(-gamma): R ~ n^(-f) at fixed d, lam, Delta",
         ("regime", "R ~", "f(gamma)", "largest term"),
