@@ -6,22 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from numerics.nodes import Nodes
+from numerics.label_lattice import LabelLattice
+from numerics.nodes import Geometry, Nodes
 from numerics.prox import Minima, SoftmaxRows
 
-__all__ = ["Averages", "Geometry", "channel_averages", "labels", "prox_failures"]
+__all__ = ["Averages", "channel_averages", "labels", "prox_failures"]
 
 Array = NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """Second moments of the fields: u0 = sqrt(Q) z0, omega = (m/sqrt(Q)) z0 + b z, and V."""
-
-    Q: float
-    m: float
-    b: float
-    V: float
 
 
 @dataclass(frozen=True)
@@ -56,18 +47,41 @@ def labels(rows: SoftmaxRows, nodes: Nodes, Q: float, beta0: float, noise: float
     return y
 
 
+@dataclass(frozen=True)
+class _Fields:
+    """At N points: label, student's mean field omega, a start where the label is fitted, weight.
+
+    ``z0`` and ``z`` are u0/sqrt(Q) and (omega - (m/Q) u0)/b, or their means given y and omega.
+    """
+
+    y: Array
+    omega: Array
+    fitted: Array
+    weights: Array
+    z0: Array
+    z: Array
+
+
 def _fields(
-    rows: SoftmaxRows, nodes: Nodes, at: Geometry, beta0: float, noise: float
-) -> tuple[Array, Array, Array]:
-    """Labels, the student's mean field omega, and where the labels are fitted."""
+    rows: SoftmaxRows, nodes: Nodes | LabelLattice, at: Geometry, beta0: float, noise: float
+) -> _Fields:
+    if isinstance(nodes, LabelLattice):
+        y, omega = nodes.labels(), nodes.fields()
+        weights, z0 = nodes.weights(rows, at, beta0, noise)
+        return _Fields(y, omega, rows.preimage(y), weights, z0, (omega - at.m / at.Q**0.5 * z0) / at.b)
     y = labels(rows, nodes, at.Q, beta0, noise)
     omega = at.m / at.Q**0.5 * nodes.z0 + at.b * nodes.z
     fitted = rows.preimage(y) if nodes.xi.shape[0] else beta0 / rows.beta * at.Q**0.5 * nodes.z0
-    return y, omega, fitted
+    return _Fields(y, omega, fitted, nodes.weights, nodes.z0, nodes.z)
 
 
 def channel_averages(
-    rows: SoftmaxRows, nodes: Nodes, at: Geometry, beta0: float, noise: float, near: Minima | None
+    rows: SoftmaxRows,
+    nodes: Nodes | LabelLattice,
+    at: Geometry,
+    beta0: float,
+    noise: float,
+    near: Minima | None,
 ) -> Averages:
     """Average over the nodes.
 
@@ -78,16 +92,17 @@ def channel_averages(
     near : Minima or None
         Minima at a neighbouring point on the same nodes to continue.
     """
-    y, omega, fitted = _fields(rows, nodes, at, beta0, noise)
-    found = rows.minimise(omega, y, at.V, fitted, near)
-    w, f = nodes.weights, found.shift / at.V
+    here = _fields(rows, nodes, at, beta0, noise)
+    y, omega, w = here.y, here.omega, here.weights
+    found = rows.minimise(omega, y, at.V, here.fitted, near)
+    f = found.shift / at.V
     square = float(w @ (f * f).sum(0))
     train = float(w @ rows.loss(rows.probabilities(omega + found.shift), y))
     test = float(w @ rows.loss(rows.probabilities(omega), y))
-    near_jump = _jump_distance(rows, nodes, at, omega, found, beta0) < _NEAR
+    near_jump = _jump_distance(rows, here, at, found, beta0) < _NEAR
     return Averages(
-        along=float(w @ (f * nodes.z0).sum(0)),
-        across=float(w @ (f * nodes.z).sum(0)),
+        along=float(w @ (f * here.z0).sum(0)),
+        across=float(w @ (f * here.z).sum(0)),
         square=square,
         moreau=train + at.V * square / 2,
         train=train,
@@ -101,7 +116,8 @@ def prox_failures(
     rows: SoftmaxRows, nodes: Nodes, at: Geometry, beta0: float, noise: float, starts: int
 ) -> float:
     """Share of the nodes for which one of several random starts finds a lower minimum."""
-    y, omega, fitted = _fields(rows, nodes, at, beta0, noise)
+    here = _fields(rows, nodes, at, beta0, noise)
+    y, omega, fitted = here.y, here.omega, here.fitted
     own = rows.minimise(omega, y, at.V, fitted, None).shift
     _, value = rows.descend(own, omega, y, at.V)
     rng = np.random.default_rng(0)
@@ -113,25 +129,18 @@ def prox_failures(
     return float(lower.mean())
 
 
-def _jump_distance(
-    rows: SoftmaxRows,
-    nodes: Nodes,
-    at: Geometry,
-    omega: Array,
-    found: Minima,
-    beta0: float,
-) -> Array:
+def _jump_distance(rows: SoftmaxRows, here: _Fields, at: Geometry, found: Minima, beta0: float) -> Array:
     """First-order distance in (z0, z) of the twofold samples from the jump where their minima tie.
 
     The gradient of the gap between the minima follows from the envelope theorem.
     """
     two = found.twofold
     best, rival = found.shift[:, two], found.rival
-    centre = omega[:, two]
+    centre = here.omega[:, two]
     P, Q = (rows.probabilities(centre + shift) for shift in (best, rival))
     in_omega = best - rival
     # d(V loss)/dy = -2 V (P - y): y cancels in the difference. It moves with u0 through its own softmax.
-    clean = rows.probabilities(at.Q**0.5 * nodes.z0[:, two], beta0)
+    clean = rows.probabilities(at.Q**0.5 * here.z0[:, two], beta0)
     in_u0 = rows.pull_back(clean, 2 * at.V * (P - Q)) * (beta0 / rows.beta)
     in_z0 = at.m / at.Q**0.5 * in_omega + at.Q**0.5 * in_u0
     slope = np.sqrt((in_z0**2).sum(0) + at.b**2 * (in_omega**2).sum(0) + 1e-300)

@@ -13,9 +13,19 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-__all__ = ["Nodes", "gauss_hermite", "lattice", "pooled", "sobol"]
+__all__ = ["Geometry", "Nodes", "gauss_hermite", "lattice", "pooled", "sobol"]
 
 Array = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Second moments of the fields: u0 = sqrt(Q) z0, omega = (m/sqrt(Q)) z0 + b z, and V."""
+
+    Q: float
+    m: float
+    b: float
+    V: float
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,9 @@
 """Solve a softmax task: starts, refinement of the nodes, error estimate (float64)."""
 
-from typing import Any
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import takewhile
+from typing import Any, Protocol
 
 import numpy as np
 import sympy as sp
@@ -9,7 +12,8 @@ from scipy.optimize import minimize_scalar
 
 from derive.exact import ProblemError
 from derive.model import Problem
-from numerics.nodes import Nodes, lattice, pooled, sobol
+from numerics.label_lattice import LabelLattice, label_lattice
+from numerics.nodes import Geometry, Nodes, lattice, pooled, sobol
 from numerics.precision import context
 from numerics.solution import NotConverged, Solution, magnitude
 from numerics.thresholds import Threshold
@@ -21,6 +25,8 @@ Array = NDArray[np.floating[Any]]
 
 # Lattice spacings with the radius of their ball; Sobol sizes 2^k.
 _LATTICES = ((1.0, 5.0), (0.7, 5.8), (0.5, 6.2), (0.36, 6.5), (0.26, 6.6), (0.2, 6.7), (0.16, 6.7))
+_LABEL_STEPS = (0.7, 0.5, 0.36, 0.26)
+_POINTS_REACH = 1e-3  # what the largest Sobol rule is good for
 _SOBOL = (10, 12, 14, 16)
 _STALL = 2  # finer lattices without a smaller change
 _REPLICAS = 8
@@ -38,7 +44,7 @@ def solve_softmax(
         A neighbouring solution to continue from; without one the solve starts near the target and near
         S = 0, and the lower energy wins.
     tolerance : float, optional
-        Error estimate at which refinement stops: 1e-6 at T = 2 with noise inside, else 1e-3.
+        Error estimate at which refinement stops: 1e-6 at T = 2, else 1e-3.
 
     Returns
     -------
@@ -150,9 +156,10 @@ _SCAN, _RISEN = 15, 3
 _ROUGH = 3e-2  # the first refinement meets it
 
 
-def _rule(solver: TwoSidedSolver) -> "_Lattice | _Sobol":
-    lattice_fits = solver.rows.tokens == 2 and not solver.label_noises
-    return _Lattice(solver) if lattice_fits else _Sobol(solver)
+def _rule(solver: TwoSidedSolver) -> "_Rule":
+    if solver.rows.tokens > 2:
+        return _Sobol(solver)
+    return _LabelLattices(solver) if solver.label_noises else _Lattice(solver)
 
 
 def _fixed_points(
@@ -227,7 +234,9 @@ def _relative(values: dict[str, float], other: dict[str, float]) -> float:
     return max(abs(values[k] - other[k]) / magnitude(values, k) for k in values)
 
 
-def _advance(solver: TwoSidedSolver, point: Point, J: Array, nodes: Nodes) -> tuple[Point, Array]:
+def _advance(
+    solver: TwoSidedSolver, point: Point, J: Array, nodes: Nodes | LabelLattice
+) -> tuple[Point, Array]:
     """The same fixed point on other nodes.
 
     Raises
@@ -235,7 +244,7 @@ def _advance(solver: TwoSidedSolver, point: Point, J: Array, nodes: Nodes) -> tu
     NotConverged
         It is none there.
     """
-    if point.collapsed:
+    if point.collapsed and isinstance(nodes, Nodes):
         new = solver.collapsed(nodes)
         if new is None:
             raise NotConverged(solver.problem, float("nan"), "lam is at the collapse of S; move off it")
@@ -254,36 +263,59 @@ def _advance(solver: TwoSidedSolver, point: Point, J: Array, nodes: Nodes) -> tu
 _CERTAIN = 1e-3
 
 
+class _Rule(Protocol):
+    """Nodes for a first solve, and their refinement."""
+
+    coarse: Nodes
+
+    def checks(self) -> list[Nodes]:
+        """Rules whose differences measure the error of a smooth average."""
+
+    def refine(
+        self, point: Point, J: Array, tolerance: float | None
+    ) -> tuple[Point, dict[str, float], float]:
+        """The point on nodes that meet the tolerance, its outputs and their error."""
+
+
+def _refine_by_change(
+    solver: TwoSidedSolver,
+    point: Point,
+    J: Array,
+    tolerance: float,
+    finer: Iterable[Nodes | LabelLattice],
+) -> tuple[Point, dict[str, float], float]:
+    """Finer and finer lattices; the error is the change from the lattice before."""
+    values, changes = solver.outputs(point), [float("inf")]
+    for nodes in finer:
+        point, J = _advance(solver, point, J, nodes)
+        found = solver.outputs(point)
+        changes.append(_relative(found, values))
+        values = found
+        # Where the minimiser jumps a lattice can agree with the one before by luck.
+        lucky = point.averages.jump_fraction > tolerance
+        error = max(changes[-2:]) if lucky else changes[-1]
+        # A steep integrand (large beta) gains nothing from the next lattice but its cost.
+        stalled = len(changes) > _STALL and min(changes[-_STALL:]) > min(changes[:-_STALL]) / 2
+        if error < tolerance or stalled:
+            break
+    return point, values, error
+
+
 class _Lattice:
-    """Refinement by finer lattices; the error is the change from the lattice before."""
+    """Refinement by finer lattices."""
 
     def __init__(self, solver: TwoSidedSolver) -> None:
         self.solver = solver
         self.coarse = lattice(*_LATTICES[0])
 
     def checks(self) -> list[Nodes]:
-        """Rules whose differences measure the error of a smooth average."""
         return [lattice(*spacing) for spacing in _LATTICES[2:4]]
 
     def refine(
         self, point: Point, J: Array, tolerance: float | None
     ) -> tuple[Point, dict[str, float], float]:
-        tolerance = tolerance or 1e-6
-        values, changes = self.solver.outputs(point), [float("inf")]
-        for spacing in _LATTICES[1:]:
-            nodes = lattice(*spacing)
-            point, J = _advance(self.solver, point, J, nodes)
-            finer = self.solver.outputs(point)
-            changes.append(_relative(finer, values))
-            values = finer
-            # Where the minimiser jumps a lattice can agree with the one before by luck.
-            lucky = point.averages.jump_fraction > tolerance
-            error = max(changes[-2:]) if lucky else changes[-1]
-            # A steep integrand (large beta) gains nothing from the next lattice but its cost.
-            stalled = len(changes) > _STALL and min(changes[-_STALL:]) > min(changes[:-_STALL]) / 2
-            if error < tolerance or stalled:
-                break
-        return point, values, error
+        finer = (lattice(*spacing) for spacing in _LATTICES[1:])
+        return _refine_by_change(self.solver, point, J, tolerance or 1e-6, finer)
 
 
 class _Sobol:
@@ -330,3 +362,26 @@ class _Sobol:
             raise NotConverged(
                 self.solver.problem, point.residual, "the randomisations disagree; try a larger lam"
             ) from None
+
+
+class _LabelLattices(_Sobol):
+    """Points to come near, then lattices over (label, omega) as long as they fit into memory."""
+
+    def refine(
+        self, point: Point, J: Array, tolerance: float | None
+    ) -> tuple[Point, dict[str, float], float]:
+        wanted, solver = tolerance or 1e-6, self.solver
+        rough = super().refine(point, J, max(wanted, _ROUGH))
+        if rough[2] < wanted:
+            return rough
+        g = rough[0].geometry
+        found = (*rough[:2], float("inf"))
+        if not rough[0].collapsed:
+            at = Geometry(g["Q"], g["m"], g["b2"] ** 0.5, g["V"])
+            made = (label_lattice(solver.rows, at, solver.beta0, solver.noise, h) for h in _LABEL_STEPS)
+            finer = (nodes for nodes in takewhile(lambda nodes: nodes is not None, made) if nodes)
+            with suppress(NotConverged):
+                found = _refine_by_change(solver, rough[0], J, wanted, finer)
+        if found[2] < _POINTS_REACH:
+            return found
+        return min(found, super().refine(point, J, tolerance), key=lambda each: each[2])

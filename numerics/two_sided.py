@@ -15,10 +15,11 @@ from derive import symbols as s
 from derive.model import Problem
 from derive.softmax import SoftmaxChannel
 from derive.spectra import CUT_MOMENTS
-from numerics.channel import Averages, Geometry, channel_averages, labels, prox_failures
+from numerics.channel import Averages, channel_averages, labels, prox_failures
 from numerics.convolution import CutValues, FreeConvolution
+from numerics.label_lattice import LabelLattice
 from numerics.laws import float_law
-from numerics.nodes import Nodes, sobol
+from numerics.nodes import Geometry, Nodes, sobol
 from numerics.prox import SoftmaxRows
 from numerics.solution import NotConverged
 from numerics.two_sided_equations import OUTPUT, SPECTRAL, channel_functions, spectral_function
@@ -92,7 +93,7 @@ class TwoSidedSolver:
 
     # --- the two maps -------------------------------------------------------------------------
 
-    def at(self, x: Array, nodes: Nodes, near: Point | None = None) -> Point:
+    def at(self, x: Array, nodes: Nodes | LabelLattice, near: Point | None = None) -> Point:
         """Output side, then spectral side; ``near`` is a neighbouring point on the same nodes."""
         mu, b2, V = float(x[0]), float(np.exp(x[1])), float(np.exp(x[2]))
         (R,) = self._risk(b2, mu, self.Q0, self.noise)
@@ -176,7 +177,7 @@ class TwoSidedSolver:
         """A step in units of `Point.step` as one in x."""
         return step * np.array([point.geometry["b2"] ** 0.5, 1, 1])
 
-    def jacobian(self, point: Point, nodes: Nodes) -> Array:
+    def jacobian(self, point: Point, nodes: Nodes | LabelLattice) -> Array:
         """Derivatives of the step in x (mu in units of b), by forward differences."""
         columns = [
             (self.at(point.x + self.raw(point, shift), nodes, point).step - point.step) / _DIFFERENCE
@@ -184,7 +185,7 @@ class TwoSidedSolver:
         ]
         return np.array(columns).T
 
-    def newton(self, point: Point, nodes: Nodes, J: Array) -> tuple[Point, Array]:
+    def newton(self, point: Point, nodes: Nodes | LabelLattice, J: Array) -> tuple[Point, Array]:
         """Newton-Broyden on fixed nodes; returns the last point and the Jacobian there.
 
         Steps follow the minima of the point before; the last point has looked for all of them.
@@ -196,7 +197,7 @@ class TwoSidedSolver:
                 break
         return point, J
 
-    def _newton_steps(self, point: Point, nodes: Nodes, J: Array) -> tuple[Point, Array]:
+    def _newton_steps(self, point: Point, nodes: Nodes | LabelLattice, J: Array) -> tuple[Point, Array]:
         for _ in range(_NEWTON):
             if point.residual < _EXACT:
                 break
@@ -211,7 +212,7 @@ class TwoSidedSolver:
             point = new
         return point, J
 
-    def _search(self, point: Point, direction: Array, nodes: Nodes) -> Point | None:
+    def _search(self, point: Point, direction: Array, nodes: Nodes | LabelLattice) -> Point | None:
         for halving in range(4):
             step = self.raw(point, direction * 0.5**halving)
             try:

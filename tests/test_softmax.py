@@ -5,6 +5,7 @@ import pytest
 import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.integrate import quad
 from scipy.optimize import minimize
 
 from derive import MarchenkoPastur, Problem, ProblemError
@@ -22,8 +23,9 @@ from derive.softmax import (
 )
 from derive.thresholds import effective_samples, exact_fit_envelope
 from numerics import NotConverged, solve, solve_optimal
-from numerics.channel import Geometry, channel_averages, prox_failures
-from numerics.nodes import gauss_hermite, lattice, sobol
+from numerics.channel import channel_averages, prox_failures
+from numerics.label_lattice import label_lattice
+from numerics.nodes import Geometry, gauss_hermite, lattice, sobol
 from numerics.prox import SoftmaxRows
 
 TARGET = MarchenkoPastur("1/2")
@@ -209,6 +211,41 @@ def test_three_quadratures_agree():
     assert np.all(np.abs(replicas.mean(0) - fine) < 4 * error + 1e-7)
 
 
+def test_label_lattice_has_the_moments_of_its_fields():
+    """Weights and conditional means of u0, against moments known in closed form or in one dimension."""
+    rows, noise, beta0 = SoftmaxRows(2, 1.0), 0.1, 1.5
+    at = Geometry(1.5, 0.94, (0.72 - 0.94**2 / 1.5) ** 0.5, 0.9)
+    nodes = label_lattice(rows, at, beta0, noise, 0.5)
+    w, z0 = nodes.weights(rows, at, beta0, noise)
+    y, omega = nodes.labels(), nodes.fields()
+    assert w.sum() == pytest.approx(1)
+    assert w @ (omega**2).sum(0) == pytest.approx(2 * 0.72, rel=1e-8)
+    assert w @ (omega * z0).sum(0) == pytest.approx(2 * 0.94 / 1.5**0.5, rel=1e-8)
+    spread = beta0 * (3 * at.Q) ** 0.5  # h_11 - h_12 has the variance 3 Q
+
+    def square(x):
+        return (1 / (1 + np.exp(-spread * x)) - 0.5) ** 2 * np.exp(-(x**2) / 2) / (2 * np.pi) ** 0.5
+
+    expected = quad(square, -12, 12, epsabs=1e-13, limit=400)[0] + noise / 2
+    # The fold leaves only functions even under the two symmetries.
+    both = ((y[0] - 0.5) ** 2).sum(0)
+    assert w @ both == pytest.approx(2 * expected, rel=1e-8)
+
+
+def test_label_lattice_agrees_with_points():
+    rows, at = SoftmaxRows(2, 1.0), Geometry(1.5, 0.94, 0.36, 0.9)
+
+    def averages(nodes):
+        found = channel_averages(rows, nodes, at, 1.0, 0.1, None)
+        return np.array([found.along, found.across, found.square, found.moreau, found.test])
+
+    fine = averages(label_lattice(rows, at, 1.0, 0.1, 0.5))
+    assert np.allclose(averages(label_lattice(rows, at, 1.0, 0.1, 0.7)), fine, rtol=1e-5)
+    replicas = np.array([averages(sobol(12, 2, 4, seed)) for seed in range(8)])
+    error = replicas.std(0, ddof=1) / 8**0.5
+    assert np.all(np.abs(replicas.mean(0) - fine) < 4 * error)
+
+
 def test_small_beta_is_the_linearised_channel():
     """beta -> 0: loss = sum_i k_i (v_i - v0_i)^2, so A, M, C have a closed form; A = M."""
     b, V = 1e-3, 5e5
@@ -232,6 +269,13 @@ def test_reference_solve_noise_outside():
     for key, value in expected.items():
         assert values[key] == pytest.approx(value, rel=1e-3), key
     assert values["excess_risk"] == pytest.approx(0.3403, rel=3e-3)
+
+
+def test_noise_outside_reaches_six_digits():
+    rough, fine = (solve(problem(noise_at="outside"), tolerance=t) for t in (1e-3, None))
+    assert fine.error_estimate < 1e-6
+    for key in ("q", "m", "V", "excess_risk"):
+        assert abs(rough.values[key] / fine.values[key] - 1) < rough.error_estimate, key
 
 
 def test_reference_solve_noise_inside():
