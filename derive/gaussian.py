@@ -10,7 +10,14 @@ from typing import Any
 
 import sympy as sp
 
-__all__ = ["CHANNEL_AVERAGES", "ChannelAverage", "gaussian_average", "stein_derivatives"]
+__all__ = [
+    "CHANNEL_AVERAGES",
+    "PRICE_AVERAGES",
+    "ChannelAverage",
+    "gaussian_average",
+    "price_slopes",
+    "stein_derivatives",
+]
 
 
 def gaussian_average(
@@ -127,3 +134,19 @@ def stein_derivatives(Q: sp.Expr, m: sp.Expr, q: sp.Expr, V: sp.Expr) -> tuple[s
         d.subs(dict(zip(symbols, values, strict=True)), simultaneous=True) for d in derivatives
     )
     return in_m, in_q
+
+
+# Averages that `price_slopes` is written in: E[tr phi''], E[phi' . u0], and two second moments.
+PRICE_AVERAGES = sp.symbols("curvature field Q m", real=True)
+
+
+def price_slopes() -> dict[str, sp.Expr]:
+    """Slopes in q and m of E[phi(omega)], where phi depends on u0 too, in `PRICE_AVERAGES`.
+
+    Price's theorem gives d/dq = E[tr phi'']/2 and d/dm = E[d/du0 . phi']; Stein's lemma, E[phi' . u0] =
+    Q d/dm + m E[tr phi''], turns the latter into an average of the gradient.
+    """
+    curvature, field, Q, m = PRICE_AVERAGES
+    in_m = sp.Symbol("in_m", real=True)
+    lemma = sp.Eq(field, Q * in_m + m * curvature)
+    return {"in_q": curvature / 2, "in_m": sp.solve(lemma, in_m)[0]}

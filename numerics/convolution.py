@@ -144,12 +144,29 @@ class FreeConvolution:
 
     def transform(self, x: NDArray[np.float64]) -> NDArray[np.complex128]:
         """g(x + i0) = H(x) - i pi rho(x), with H the Hilbert transform Int dnu(y)/(x - y)."""
-        values, guess = np.empty(np.shape(x), dtype=complex), None
-        for index, point in np.ndenumerate(np.asarray(x, dtype=float)):
-            w = self.preimage(float(point), guess)
-            values[index] = self._map(w)[2]
-            guess = w if w.imag > 1e-3 * self.tau else None
-        return values
+        return np.asarray(self.law.stieltjes(self.preimages(x))[0])
+
+    def preimages(self, x: NDArray[np.float64]) -> NDArray[np.complex128]:
+        """`preimage` of many points at once; those where Newton does not settle are done singly."""
+        points = np.asarray(x, dtype=float)
+        w = points + 1j * self.tau
+        for _ in range(12):
+            w = (w + points - self.tau2 * self.law.stieltjes(w)[0]) / 2
+        scale = np.maximum(self.tau, np.abs(points) * 1e-3)
+        settled = np.zeros(points.shape, dtype=bool)
+        for _ in range(40):
+            G, slope = self.law.stieltjes(w)
+            with np.errstate(all="ignore"):
+                step = np.where(settled, 0, (w + self.tau2 * G - points) / (1 + self.tau2 * slope))
+            settled |= np.abs(step) < 1e-14 * scale
+            w = w - np.where(np.isfinite(step), step, 0)
+            w = np.where(w.imag < 0, w.conj(), w)
+            if settled.all():
+                break
+        # Near the real axis the root may be the wrong one.
+        for index in np.argwhere(~settled | (w.imag <= 1e-7 * self.tau)):
+            w[tuple(index)] = self.preimage(float(points[tuple(index)]))
+        return w
 
     # --- edges --------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Modes as numbers: what `derive.modes` says at given tau and theta."""
+"""Modes as numbers: what `derive.modes` says at given tau."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,16 +17,14 @@ class ModeValues(NamedTuple):
 
     position: Any
     overlap: Any
-    misaligned: Any
-    mismatched: Any
 
 
 @cache
 def _function() -> Any:
     outputs = {name: getattr(mode(), name) for name in ModeValues._fields}
-    return compile_function("mode", (strength, s.tau2, s.theta), outputs, "numpy", np)
+    return compile_function("mode", (strength, s.tau2), outputs, "numpy", np)
 
 
-def mode_values(strengths: Any, tau: float, theta: float = 0.0) -> ModeValues:
-    """Of one strength, or of an array of them; only the last two depend on theta."""
-    return ModeValues(*_function()(strengths, tau**2, theta))
+def mode_values(strengths: Any, tau: float) -> ModeValues:
+    """Of one strength, or of an array of them."""
+    return ModeValues(*_function()(strengths, tau**2))

@@ -273,6 +273,22 @@ class TwoSidedSolver:
         averages = Averages(along, 0.0, square, train, train, train, 0.0, None)
         return averages, A, self.alpha * along / Q**0.5, self.alpha * square / 2
 
+    # --- the test loss ------------------------------------------------------------------------
+
+    @property
+    def field_variance(self) -> float:
+        """Variance of the target's field, noise inside the softmax included."""
+        return float(self._geometry(self.Q0, self.Q0, self.Q0, self.noise)[0])
+
+    def loss_derivatives(self, nodes: Nodes, at: Geometry) -> tuple[float, float]:
+        """E[tr l''] and E[l' . u0] of the test loss l at omega; nodes without label noise."""
+        y = labels(self.rows, nodes, at.Q, self.beta0, 0.0)
+        omega = at.m / at.Q**0.5 * nodes.z0 + at.b * nodes.z
+        gradient, curvature, _ = self.rows.slopes(self.rows.probabilities(omega), y)
+        w = nodes.weights
+        field = at.Q**0.5 * float(w @ (gradient * nodes.z0).sum(0))
+        return float(w @ self.rows.trace(curvature)), field
+
     def prox_failures(self, point: Point) -> float:
         """Share of random samples at a point for which other random starts find a lower minimum."""
         if point.collapsed:

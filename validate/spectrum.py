@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numerics.convolution import FreeConvolution
-from numerics.laws import float_law
+from numerics.learned import learned
 from numerics.solution import Solution
 
 __all__ = ["SpectrumMatch", "compare_spectrum", "predicted_cdf"]
@@ -26,19 +26,11 @@ class SpectrumMatch:
 
 
 def predicted_cdf(solution: Solution, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distribution function of the nonzero eigenvalues of S at the points x > 0.
-
-    S = (M/A) (S0 + tau G - theta)_+ for the nuclear penalty (M = A for the linear task, in the limit too
-    where both vanish), shrink (S0 + tau G) for the Frobenius one.
-    """
-    tau2 = float(solution.values["tau"]) ** 2
-    nu = FreeConvolution(float_law(solution.problem.target), tau2)
-    if solution.problem.penalty == "nuclear":
-        A, M = float(solution.values["A"]), float(solution.values["M"])
-        points = x * (A / M if M else 1.0) + float(solution.values["theta"])
-        mass = float(solution.values["rank_fraction"])
-    else:
-        points, mass = x * float(nu.law.Q0) / float(solution.values["m"]), 1.0
+    """Distribution function of the nonzero eigenvalues of S at the points x > 0."""
+    here = learned(solution)
+    nu = FreeConvolution(here.law, here.tau**2)
+    points = x / here.rho + here.theta
+    mass = float(solution.values["rank_fraction"]) if solution.problem.penalty == "nuclear" else 1.0
     above = np.array([nu.mass_above(nu.preimage(float(point))) for point in points])
     return np.clip(1 - above / mass, 0.0, 1.0)
 
