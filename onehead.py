@@ -26,7 +26,7 @@ from derive.steps import render
 from derive.targets import Target
 from derive.tiling import box, tiles
 from numerics import solve, solve_optimal
-from numerics.decomposition import decompose
+from numerics.decomposition import term_record
 from numerics.emergence import emergence, staircase
 from numerics.precision import check_digits
 from numerics.solution import KEYS, Solution
@@ -89,6 +89,13 @@ Width = Annotated[int | None, typer.Option(help="Student width p, 1..d (default 
 Noise = Annotated[str, typer.Option(help="Label noise variance Delta.")]
 Alpha = Annotated[str, typer.Option(help="Samples over d^2.")]
 Lam = Annotated[str, typer.Option(help="Penalty; 0 is the limit 0+, `optimal` the least risk.")]
+AlphaGrid = Annotated[
+    str,
+    typer.Option("--alpha", help="Values a,b,c or start:stop:count or start:stop:count:log of n/d^2."),
+]
+LamGrid = Annotated[
+    str, typer.Option("--lam", help="Values or a range as for alpha; or `optimal`, the least risk.")
+]
 Digits = Annotated[int, typer.Option(help="Significant digits; above 15 in mpmath.")]
 Output = Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")]
 Store = Annotated[Path | None, typer.Option(help="Keep finished points in this file; a rerun resumes.")]
@@ -367,22 +374,40 @@ def spectrum_command(
 
 
 @app.command("decompose")
+@takes(target=TargetOptions, channel=ChannelOptions)
 def decompose_command(
-    gamma: Annotated[str, typer.Option(help="Exponent of the power-law target, above 1/2.")],
-    d: Annotated[int, typer.Option(help="Matrix size d.")],
-    alpha: Alpha,
-    lam: Lam,
+    target: TargetReader,
+    channel: ChannelOptions,
+    alpha: AlphaGrid,
+    lam: LamGrid,
+    penalty: Penalty = "nuclear",
+    d: Size = None,
+    width: Width = None,
     noise: Noise = "0",
-    cutoff: Cutoff = None,
+    tolerance: Tolerance = None,
     fmt: Format = "text",
     output: Output = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the terms and the outliers to this PNG, PDF or SVG.")
+    ] = None,
+    store: Store = None,
 ) -> None:
-    """Split the excess risk of a power-law target: over, under, approx, mismatch."""
+    """Split the error over the spectrum of S: over, under, approx, mismatch, along alpha or lam."""
     check_output(output)
-    solution = solve_at(partial(Problem, PowerLaw(gamma, d, cutoff), alpha, noise=noise), lam)
-    found = decompose(solution)
-    row = asdict(found) | {"total": found.total, "excess_risk": solution.excess_risk}
-    print_row(row, solution.problem.describe(), fmt, output)
+    check_output(plot)
+    problems = _problems(channel, target(d), alpha, lam, noise, penalty=penalty, width=width, d=d)
+    rows = _solve_all(problems, lam == "optimal", 15, tolerance, store, term_record)
+    if len(rows) == 1 and "failure" in rows[0]:
+        raise ArithmeticError(rows[0]["failure"])
+    words = problems[0].describe("alpha", "lam")
+    if plot is not None:
+        from validate.plots import plot_terms
+
+        plot_terms(rows, plot, words, axis=channel.axis)
+    if len(rows) == 1:
+        print_row(rows[0], words, fmt, output)
+    else:
+        _print_rows(rows, words, fmt, output)
 
 
 @app.command("curve")
@@ -390,10 +415,8 @@ def decompose_command(
 def curve_command(
     target: TargetReader,
     channel: ChannelOptions,
-    alpha: Annotated[
-        str, typer.Option(help="Values a,b,c or start:stop:count or start:stop:count:log.")
-    ],
-    lam: Annotated[str, typer.Option(help="Values or a range as for alpha, or `optimal`.")],
+    alpha: AlphaGrid,
+    lam: LamGrid,
     penalty: Annotated[
         str, typer.Option(help="One penalty, or several separated by commas.")
     ] = "nuclear",
@@ -411,42 +434,77 @@ def curve_command(
     check_output(output)
     check_output(plot)
     check_digits(digits)
-    law = target(d)
-    alphas = grid(alpha, "alpha")
-    lams = None if lam == "optimal" else grid(lam, "lam")
+    more = {"width": width, "d": d}
+    names, law = penalty.split(","), target(d)
     problems = [
-        channel.problem(law, value, 0 if lams is None else shrink, noise, penalty=name, width=width, d=d)
-        for name in penalty.split(",")
-        for value in alphas
-        for shrink in (lams or [None])
+        problem
+        for name in names
+        for problem in _problems(channel, law, alpha, lam, noise, penalty=name, **more)
     ]
-    alphas = list(dict.fromkeys(problem.alpha for problem in problems))
-    ledger = Ledger(store)
-    rows: list[dict[str, Any]] = []
-    with Progress(console=notes, transient=True) as progress:
-        bar = progress.add_task("curve", total=len(problems))
-        for name in penalty.split(","):
-            base = problems[0].at(penalty=name)
-            for row in curve(base, alphas, lams, digits, ledger, tolerance):
-                rows.append({"penalty": name} | row)
-                progress.advance(bar)
-    failures = [row["failure"] for row in rows if "failure" in row]
-    if failures:
-        typer.echo(
-            f"onehead: {len(failures)} of {len(rows)} points failed; the first: {failures[0]}", err=True
-        )
+    rows = _solve_all(problems, lam == "optimal", digits, tolerance, store)
     if plot is not None:
         from validate.plots import plot_curve
 
-        plot_curve(rows, plot, optimal=lams is None, axis=channel.axis)
+        plot_curve(rows, plot, optimal=lam == "optimal", axis=channel.axis)
     columns = ["penalty", "alpha", "alpha_bar", "lam", *KEYS]
+    _print_rows(rows, problems[0].describe("alpha", "lam"), fmt, output, columns)
+
+
+def _problems(
+    channel: ChannelOptions, law: Target, alpha: str, lam: str, noise: str, **more: Any
+) -> list[Problem]:
+    """The problems of a grid, alpha by alpha; the best lam stands as 0 until it is found."""
+    lams = [0] if lam == "optimal" else grid(lam, "lam")
+    return [
+        channel.problem(law, value, shrink, noise, **more)
+        for value in grid(alpha, "alpha")
+        for shrink in lams
+    ]
+
+
+def _solve_all(
+    problems: list[Problem],
+    optimal: bool,
+    digits: int,
+    tolerance: float | None,
+    store: Path | None,
+    record: Callable[[Solution], dict[str, Any]] = Solution.to_dict,
+) -> list[dict[str, Any]]:
+    """Records of a grid of problems, with progress; a failure is a row and is reported."""
+    ledger = Ledger(store)
+    rows: list[dict[str, Any]] = []
+    with Progress(console=notes, transient=True) as progress:
+        bar = progress.add_task("solves", total=len(problems))
+        for name in dict.fromkeys(problem.penalty for problem in problems):
+            own = [problem for problem in problems if problem.penalty == name]
+            alphas, lams = (dict.fromkeys(getattr(p, axis) for p in own) for axis in ("alpha", "lam"))
+            asked = None if optimal else lams
+            for row in curve(own[0], alphas, asked, digits, ledger, tolerance, record):
+                rows.append({"penalty": name} | row)
+                progress.advance(bar)
+    failures = [row["failure"] for row in rows if "failure" in row]
+    if failures and len(rows) > 1:
+        typer.echo(
+            f"onehead: {len(failures)} of {len(rows)} points failed; the first: {failures[0]}", err=True
+        )
+    return rows
+
+
+def _print_rows(
+    rows: list[dict[str, Any]],
+    title: str,
+    fmt: str,
+    output: Path | None,
+    columns: list[str] | None = None,
+) -> None:
+    """Many results; as text in these columns, or in all."""
     if fmt == "json":
         write(as_json(rows), output)
     elif fmt == "csv":
         write(as_csv(rows), output)
     else:
-        cells = [[row.get(c) for c in columns] for row in rows]
-        write(as_text(Table(problems[0].describe(), columns, cells)), output)
+        shown = columns or list(dict.fromkeys(key for row in rows for key in row))
+        write(as_text(Table(title, shown, [[row.get(c) for c in shown] for row in rows])), output)
 
 
 @app.command("thresholds")
@@ -531,9 +589,17 @@ def validate_command(
 def _print_validation(
     solution: Any, runs: list[dict[str, Any]], sensing: str, fmt: str, output: Path | None
 ) -> None:
+    from validate.eigenvectors import Eigenvectors, EigenvectorTheory
     from validate.spectrum import compare_spectrum
 
     comparisons = standardise(solution.values, [run["measured"] for run in runs])
+    try:
+        terms = EigenvectorTheory.of(solution)
+    except (ArithmeticError, ProblemError) as reason:  # the runs are finished: print what there is
+        typer.echo(f"onehead: no terms of the error: {reason}", err=True)
+    else:
+        vectors = [terms.measure(Eigenvectors.from_dict(run["eigenvectors"])) for run in runs]
+        comparisons += standardise(terms.values, vectors, terms.values)
     match = compare_spectrum(solution, [tuple(run["spectrum"]) for run in runs])
     rows = [
         {

@@ -128,10 +128,11 @@ class Problem:
         """The same problem with some entries changed."""
         return replace(self, **changes)
 
-    def describe(self) -> str:
-        """One line that names every parameter."""
+    def describe(self, *varying: str) -> str:
+        """One line that names every parameter but those that vary over a curve."""
         parts = [self.channel.describe(), f"{self.penalty} penalty", str(self.target)]
-        parts += [f"{n} = {getattr(self, n)}" for n in ("alpha", "lam", "noise")]
+        stated = [name for name in ("alpha", "lam", "noise") if name not in varying]
+        parts += [f"{name} = {getattr(self, name)}" for name in stated]
         if self.width is not None:
             parts.append(f"width {self.width} of {self.d}")
         return ", ".join(parts)

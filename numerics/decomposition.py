@@ -1,6 +1,6 @@
 """Which part of the spectrum causes which part of the error (THEORY.md section 8)."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -22,7 +22,7 @@ from numerics.overlaps import band_integrals, band_nodes
 from numerics.solution import Solution
 from numerics.tail import MERGED_ABOVE
 
-__all__ = ["Decomposition", "decompose", "term_values"]
+__all__ = ["Decomposition", "decompose", "term_record", "term_values"]
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,15 @@ def decompose(solution: Solution) -> Decomposition:
         fit=float(fit().subs({in_q: slopes.in_q, in_m: slopes.in_m})),
         error_estimate=estimate,
     )
+
+
+def term_record(solution: Solution) -> dict[str, Any]:
+    """The terms at a solution as a row of numbers, with the error that they make up."""
+    found = decompose(solution)
+    error = "excess_risk" if solution.problem.task == "linear" else "test_loss"
+    row: dict[str, Any] = {"lam": float(solution.problem.lam)}
+    row |= {"alpha_bar": float(solution.problem.alpha_bar)} | asdict(found)
+    return row | {"total": found.total, error: float(solution.values[error])}
 
 
 def term_values(integrals: dict[str, float], e_q: float, e_m: float) -> dict[str, float]:

@@ -12,7 +12,7 @@ import sympy as sp
 
 from derive.exact import ProblemError, exact
 from derive.model import Problem
-from numerics.solution import NotConverged, Solution
+from numerics.solution import Solution
 from numerics.state_evolution import solve, solve_optimal
 
 __all__ = ["Ledger", "curve", "grid"]
@@ -96,6 +96,7 @@ def curve(
     digits: int = 15,
     ledger: Ledger | None = None,
     tolerance: float | None = None,
+    record: Callable[[Solution], dict[str, Any]] = Solution.to_dict,
 ) -> Iterator[dict[str, Any]]:
     """Solve on a grid, continuing along alpha at each lam and along lam at the first alpha.
 
@@ -105,11 +106,13 @@ def curve(
         None asks for the penalty of least test loss at each alpha.
     tolerance : float, optional
         Of the quadrature of a softmax channel.
+    record : callable
+        What to keep of a solution; its name is part of a stored point's key.
 
     Yields
     ------
     dict
-        ``alpha`` and `Solution.to_dict`; where the solve failed, ``failure`` with the reason.
+        ``alpha`` and the record; where the solve failed, ``failure`` with the reason.
     """
     ledger = ledger or Ledger(None)
     alphas = list(alphas)
@@ -121,16 +124,23 @@ def curve(
             key = f"{point.describe()} lam={'optimal' if lam is None else lam} digits={digits}"
             if tolerance is not None and point.task != "linear":
                 key += f" tolerance={tolerance}"
+            if record is not Solution.to_dict:
+                key += f" {record.__name__}"
             row = ledger.rows.get(key)
             if row is None:
-                previous, row = _solved(point, lam is None, digits, previous, tolerance)
+                previous, row = _solved(point, lam is None, digits, previous, tolerance, record)
                 ledger.add(key, row)
             row_start = row_start if position else previous
             yield {"alpha": float(alpha) if digits <= 15 else str(sp.N(alpha, digits))} | row
 
 
 def _solved(
-    point: Problem, optimal: bool, digits: int, previous: Solution | None, tolerance: float | None
+    point: Problem,
+    optimal: bool,
+    digits: int,
+    previous: Solution | None,
+    tolerance: float | None,
+    record: Callable[[Solution], dict[str, Any]],
 ) -> tuple[Solution | None, dict[str, Any]]:
     """Solve one point; a failure is a row as well, and the next point starts afresh."""
     try:
@@ -138,7 +148,7 @@ def _solved(
             found = solve_optimal(point, digits, tolerance)
         else:
             found = solve(point, digits, previous, tolerance)
-    except NotConverged as failure:
+        return found, record(found)
+    except ArithmeticError as failure:  # NotConverged is one
         lam = "optimal" if optimal else float(point.lam)
         return None, {"lam": lam, "alpha_bar": float(point.alpha_bar), "failure": str(failure)}
-    return found, found.to_dict()

@@ -95,6 +95,21 @@ def test_curve_with_plot_and_store(run, tmp_path):
     assert list(csv.DictReader((tmp_path / "c.csv").open())) == rows
 
 
+def test_decompose_along_alpha_and_lam(run, tmp_path):
+    where = "decompose --target power-law --gamma 1 --d 100 --noise 1/10"
+    one = json.loads(run(f"{where} --alpha 1/2 --lam 1/5 --format json"))
+    assert one["total"] == pytest.approx(one["excess_risk"], rel=1e-10)
+    stored = f"--plot {tmp_path}/t.png --store {tmp_path}/t.jsonl --format csv"
+    line = f"{where} --alpha 0.1:1:4:log --lam 1/5,1/100 {stored}"
+    rows = list(csv.DictReader(run(line).splitlines()))
+    assert len(rows) == 8
+    assert int(rows[3]["outliers"]) > int(rows[0]["outliers"])
+    assert (tmp_path / "t.png").stat().st_size > 10_000
+    assert list(csv.DictReader(run(line).splitlines())) == rows
+    assert "needs two points" in run(f"{where} --alpha 1 --lam 1 --plot {tmp_path}/u.png", code=2)
+    assert "room for 4" in run(f"{where} --alpha 1,2 --lam 1,2,3,4,5 --plot {tmp_path}/u.png", code=2)
+
+
 def test_atoms_from_a_list_and_a_file(run, tmp_path):
     line = "solve --target atoms --noise 1/10 --lam 1/10 --alpha 1/2 --format json --eigenvalues"
     path = tmp_path / "spectrum.txt"

@@ -2,6 +2,7 @@
 
 import csv
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,9 @@ class Comparison:
         return (self.simulation - self.theory) / self.standard_error
 
 
-def standardise(theory: dict[str, Any], runs: list[dict[str, float]]) -> list[Comparison]:
+def standardise(
+    theory: dict[str, Any], runs: list[dict[str, float]], names: Iterable[str] = QUANTITIES
+) -> list[Comparison]:
     """Compare the mean over runs with theory, in standard errors of the mean.
 
     Raises
@@ -53,7 +56,7 @@ def standardise(theory: dict[str, Any], runs: list[dict[str, float]]) -> list[Co
     if len(runs) < 2:
         raise ProblemError("a standard error needs at least two seeds")
     rows = []
-    for name in QUANTITIES:
+    for name in names:
         values = [run[name] for run in runs]
         error = statistics.stdev(values) / len(values) ** 0.5
         rows.append(Comparison(name, float(theory[name]), statistics.fmean(values), error))

@@ -7,10 +7,11 @@ from typing import Any
 import matplotlib
 
 from derive.exact import ProblemError
+from derive.overlaps import TERMS
 from derive.tiling import Tile
 from numerics.spectrum import Spectrum
 
-__all__ = ["plot_curve", "plot_emergence", "plot_phases", "plot_spectrum"]
+__all__ = ["plot_curve", "plot_emergence", "plot_phases", "plot_spectrum", "plot_terms"]
 
 # Okabe and Ito's palette, safe for the colour-blind; line styles tell the curves apart in grey.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -28,6 +29,7 @@ _FILLS = (
 )
 _STYLES = ("-", "--", "-.", ":")
 _AXES = {"alpha": r"$\alpha = n/d^2$", "alpha_bar": r"$\bar\alpha = L_{\mathrm{eff}}\, n/d^2$"}
+_MOST_PANELS = 4
 _PANELS = (("excess_risk", "excess risk $R$"), ("train_loss", "train loss"), ("test_loss", "test loss"))
 
 
@@ -65,6 +67,66 @@ def plot_curve(rows: list[dict[str, Any]], path: Path, *, optimal: bool, axis: s
         panel.set_ylim(bottom=0)
     axes[0].legend(frameon=False, fontsize=8)
     _save(figure, path)
+
+
+def plot_terms(rows: list[dict[str, Any]], path: Path, title: str, *, axis: str = "alpha") -> None:
+    """The terms of the error, and below them how much of the target is recovered.
+
+    Along alpha, one pair of panels for each of at most four lam; along lam where there is one alpha.
+
+    Raises
+    ------
+    ProblemError
+        Fewer than two points were solved, or there are too many lam for panels.
+    """
+    plt = _pyplot()
+
+    good = [row for row in rows if "failure" not in row]
+    if len(good) < 2:
+        raise ProblemError("a curve of the terms needs two points of alpha or lam that are solved")
+    along = axis if len({row["alpha"] for row in good}) > 1 else "lam"
+    groups: dict[float | str, list[dict[str, Any]]] = {}
+    for row in good:
+        groups.setdefault("" if along == "lam" else row["lam"], []).append(row)
+    if len(groups) > _MOST_PANELS:
+        if all(len(group) == 1 for group in groups.values()):  # the best lam of each alpha
+            groups = {"best": good}
+        else:
+            raise ProblemError(f"the picture has room for {_MOST_PANELS} lam, not {len(groups)}")
+    error = "excess_risk" if "excess_risk" in good[0] else "test_loss"
+    size = {"figsize": (4.6 * len(groups), 5.4), "layout": "constrained"}
+    grid: dict[str, Any] = {"sharex": "col", "sharey": "row", "squeeze": False, "height_ratios": (3, 1)}
+    figure, axes = plt.subplots(2, len(groups), **size, **grid)
+    for column, (lam, points) in enumerate(groups.items()):
+        _draw_terms(axes[:, column], points, along, error)
+        best = r"best $\lambda$" if lam == "best" else ""
+        axes[0, column].set_title(best if isinstance(lam, str) else _penalty_label(lam), fontsize=9)
+    axes[0, 0].set_ylabel("excess risk $R$" if error == "excess_risk" else "test loss")
+    axes[1, 0].set_ylabel("recovered", fontsize=9)
+    axes[0, 0].legend(frameon=False, fontsize=8)
+    figure.suptitle(title, fontsize=8, wrap=True)
+    _save(figure, path)
+
+
+def _draw_terms(panels: Any, points: list[dict[str, Any]], along: str, error: str) -> None:
+    """One pair of panels: the terms, and the outliers or the recovered share of a continuous law."""
+    x = [float(point[along]) for point in points]
+    scale = "log" if min(x) > 0 and max(x) > 8 * min(x) else "linear"
+    style = {"marker": "o" if len(x) < 30 else None, "markersize": 3}
+    panels[0].plot(x, [point[error] for point in points], color="black", lw=2, label="total")
+    shown = [name for name in ("offset", *TERMS) if any(abs(p[name]) > 0 for p in points)]
+    for i, name in enumerate(shown):
+        look = {"color": _COLOURS[i], "linestyle": _STYLES[i % len(_STYLES)]}
+        panels[0].plot(x, [point[name] for point in points], label=name, **look, **style)
+    panels[0].axhline(0, color="0.8", lw=0.6, zorder=0)
+    counted = any(point["outliers"] > 1 for point in points)
+    found = [point["outliers" if counted else "recovered"] for point in points]
+    panels[1].step(x, found, where="mid", color=_COLOURS[0])
+    panels[1].set_ylim(bottom=0)
+    panels[1].set_xscale(scale)
+    panels[1].set_xlabel(r"$\lambda$" if along == "lam" else _AXES[along])
+    note = "outliers" if counted else "share of directions"
+    panels[1].text(0.02, 0.85, note, transform=panels[1].transAxes, fontsize=8)
 
 
 def plot_phases(found: Sequence[Tile], path: Path, title: str) -> None:

@@ -63,13 +63,14 @@ def _runs(
 ) -> Iterator[dict[str, Any]]:
     stated = " ".join(str(v) for k, v in options.items() if k != "device" and v is not None)
     for seed in range(seeds):
-        key = f"{problem.describe()} d={d} seed={seed} {stated}"
+        key = f"{problem.describe()} d={d} seed={seed} {stated} eigenvectors"
 
         def compute(seed: int = seed) -> dict[str, Any]:
             run = train(problem, d, seed, **options)
             return {
                 "measured": run.measured,
                 "spectrum": list(run.spectrum),
+                "eigenvectors": run.eigenvectors.to_dict(),
                 "gradient": run.gradient,
                 "converged": run.converged,
             }

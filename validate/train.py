@@ -7,6 +7,7 @@ import torch
 from derive.exact import ProblemError
 from derive.model import Problem
 from validate.data import draw_sample, draw_target, gaussian_held_out, sample_size
+from validate.eigenvectors import Eigenvectors
 from validate.optimise import GRADIENT, Objective, descend_batches, minimise
 from validate.sample import Sample
 
@@ -24,13 +25,16 @@ class Trained:
     measured : dict
         q, m, excess_risk, trace (per d), train_loss and test_loss (per sample, the latter held out).
     spectrum : tuple of float
-        Eigenvalues of the learned S.
+        Eigenvalues of the learned S, increasing.
+    eigenvectors : Eigenvectors
+        What its eigenvectors hold of the target.
     gradient : float
         Largest entry of the final gradient of the objective per d^2.
     """
 
     measured: dict[str, float]
     spectrum: tuple[float, ...]
+    eigenvectors: Eigenvectors
     gradient: float
     precision: torch.dtype = torch.float64
 
@@ -103,7 +107,9 @@ def train(
     learned = parameter.cpu().double()
     S = learned @ learned.T / (d * shape[1]) ** 0.5 if factorised else (learned + learned.T) / 2
     test_loss = _test_loss(problem, S, S0, sensing, generator)
-    return Trained(_measure(S, S0, data, test_loss), _eigenvalues(S), gradient, dtype)
+    vectors = Eigenvectors.of(S.numpy(), S0.numpy())
+    spectrum = tuple(vectors.learned[::-1].tolist())
+    return Trained(_measure(S, S0, data, test_loss), spectrum, vectors, gradient, dtype)
 
 
 def _test_loss(
@@ -115,10 +121,6 @@ def _test_loss(
         return _mean_loss(held_out, S)
     sample, h = gaussian_held_out(problem, S, S0, _TEST_SAMPLES, generator)
     return float(sample.misfit(h)[0]) / len(sample)
-
-
-def _eigenvalues(S: torch.Tensor) -> tuple[float, ...]:
-    return tuple(float(v) for v in torch.linalg.eigvalsh(S))
 
 
 def _mean_loss(sample: Sample, S: torch.Tensor) -> float:
