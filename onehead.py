@@ -22,6 +22,7 @@ from derive.prefactors import laws
 from derive.saddle_steps import saddle_steps
 from derive.scaling import regimes
 from derive.scaling_steps import scaling_steps
+from derive.spectrum_steps import spectrum_steps
 from derive.steps import render
 from derive.targets import Target
 from derive.tiling import box, tiles
@@ -29,9 +30,11 @@ from numerics import solve, solve_optimal
 from numerics.decomposition import term_record
 from numerics.emergence import emergence, staircase
 from numerics.precision import check_digits
+from numerics.sharpen import sharpen
 from numerics.solution import KEYS, Solution
 from numerics.spectrum import learned_spectrum
 from numerics.sweep import Ledger, curve, grid
+from numerics.views import quantity, view
 from validate.compare import compare_row, read_table, standardise, summarise
 from validate.exponents import (
     CHECK_NOTE,
@@ -304,6 +307,13 @@ def derive_scaling(fmt: StepFormat = "text", output: Output = None) -> None:
     write(render(scaling_steps(), fmt), output)
 
 
+@derive_app.command("spectrum")
+def derive_spectrum(fmt: StepFormat = "text", output: Output = None) -> None:
+    """The learned spectrum: edges, splitting, outliers, and the error that each part causes."""
+    check_output(output)
+    write(render(spectrum_steps(), fmt), output)
+
+
 @app.command("solve")
 @takes(target=TargetOptions, channel=ChannelOptions)
 def solve_command(
@@ -341,6 +351,10 @@ def spectrum_command(
     width: Width = None,
     noise: Noise = "0",
     points: Annotated[int, typer.Option(help="Points on each band, 2..5000.")] = 200,
+    of: Annotated[
+        str, typer.Option(help="S, or singular values: weights (of W), map (of the query-key map).")
+    ] = "S",
+    digits: Annotated[int, typer.Option(help="Significant digits of edges and outliers.")] = 15,
     tolerance: Tolerance = None,
     fmt: Format = "text",
     output: Output = None,
@@ -349,28 +363,44 @@ def spectrum_command(
     """The spectrum of the learned S: atom at zero, bands with their density, outliers."""
     check_output(output)
     check_output(plot)
+    check_digits(digits)
     if not 2 <= points <= 5000:
         raise ProblemError(f"points must lie in 2..5000, not {points}")
     more = {"penalty": penalty, "width": width, "d": d}
     stated = partial(channel.problem, target(d), alpha, noise=noise, **more)
-    solution = solve_at(stated, lam, tolerance=tolerance)
+    solution = solve_at(stated, lam, digits, tolerance)
     found = learned_spectrum(solution, points)
-    words = solution.problem.describe()
+    found = view(sharpen(found, solution) if digits > 15 else found, solution, of)
+    words, record = solution.problem.describe(), found.to_dict(digits)
+    axis = quantity(of, solution)
     if plot is not None:
         from validate.plots import plot_spectrum
 
-        plot_spectrum(found, plot, words)
+        plot_spectrum(found, plot, words, axis)
     if fmt == "json":
-        write(as_json({"problem": words} | found.to_dict()), output)
+        write(as_json({"problem": words, "of": axis} | record), output)
     elif fmt == "csv":
         pairs = [(x, y) for band in found.bands for x, y in zip(band.x, band.density, strict=True)]
-        write(as_csv([{"eigenvalue": float(x), "density": float(y)} for x, y in pairs]), output)
+        name = "eigenvalue" if of == "S" else "singular_value"
+        write(as_csv([{name: float(x), "density": float(y)} for x, y in pairs]), output)
     else:
-        rows = [("atom at zero", 0.0, 0.0, found.atom, None)] if found.atom else []
-        rows += [("band", b.low, b.high, b.mass, b.error) for b in found.bands]
-        rows += [(f"outlier {o.k}", o.eigenvalue, None, None, None) for o in found.outliers]
-        columns = ("part", "from", "to", "mass", "error of the density")
-        write(as_text(Table(words, columns, rows)), output)
+        write(as_text(_spectrum_table(record, words, axis)), output)
+
+
+def _spectrum_table(record: dict[str, Any], title: str, quantity: str) -> Table:
+    rows = [("atom at zero", 0.0, 0.0, record["atom"], None, None)] if record["atom"] else []
+    rows += [("band", b["low"], b["high"], b["mass"], b["error"], None) for b in record["bands"]]
+    rows += [
+        (f"outlier {o['k']}", o["eigenvalue"], None, None, None, o["overlap"])
+        for o in record["outliers"]
+    ]
+    note = f"from, to: {quantity}"
+    if record["outliers"]:
+        transition = record["outliers"][0]["transition"]
+        note += f". A mode of the target leaves the band above the strength {transition} (BBP)"
+    columns = ("part", "from", "to", "mass", "error of the density", "overlap")
+    shown = len(columns) if record["outliers"] else len(columns) - 1
+    return Table(title, columns[:shown], [row[:shown] for row in rows], note)
 
 
 @app.command("decompose")
@@ -515,20 +545,24 @@ def thresholds_command(
     d: Size = None,
     noise: Annotated[str | None, typer.Option(help="Delta; adds the interpolation threshold.")] = None,
     alpha: Annotated[str | None, typer.Option(help="Adds the penalty lam at which S collapses.")] = None,
+    lam: Annotated[
+        str | None, typer.Option(help="Adds the alpha above which the spectrum of S is split.")
+    ] = None,
     digits: Digits = 15,
     fmt: Format = "text",
     output: Output = None,
 ) -> None:
-    """Perfect recovery, interpolation and collapse."""
+    """Perfect recovery, interpolation, collapse and splitting."""
     check_output(output)
     check_digits(digits)
     law = target(d)
-    problem = channel.problem(law, alpha or 1, 1, noise or 0)
+    problem = channel.problem(law, alpha or 1, lam or 1, noise or 0)
     row = threshold_row(
         problem,
         digits,
         noise=noise is not None,
         collapse_too=alpha is not None,
+        splitting_too=lam is not None,
         on_bar=channel.axis == "alpha_bar",
     )
     print_row(

@@ -93,5 +93,13 @@ def compile_function(
 
 
 def latex(expression: sp.Basic) -> str:
-    """Typeset with the letters of THEORY.md."""
-    return str(sp.latex(expression, symbol_names=LATEX_NAMES))
+    """Typeset with the letters of THEORY.md; a symbol whose name is a sentence stays one."""
+    sentences = {
+        symbol: rf"\text{{{re.sub('([_^])', _ESCAPED, symbol.name)}}}"
+        for symbol in expression.atoms(sp.Symbol)
+        if " " in symbol.name
+    }
+    return str(sp.latex(expression, symbol_names=sentences | LATEX_NAMES))
+
+
+_ESCAPED = r"\\\1{}"

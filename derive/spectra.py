@@ -29,6 +29,7 @@ __all__ = [
     "cut_primitive",
     "free_moments",
     "in_cut_moments",
+    "marchenko_pastur_inverse",
     "marchenko_pastur_primitive",
     "marchenko_pastur_stieltjes",
 ]
@@ -268,11 +269,18 @@ def cut_primitive(j: int, k: int) -> sp.Expr:
 
 
 @cache
+def marchenko_pastur_inverse(kappa0: sp.Expr) -> sp.Expr:
+    """w(g) = 1/g + R(g) of the Marchenko-Pastur target, R its R-transform (THEORY.md section 4)."""
+    r = sp.sqrt(kappa0)
+    return 1 / g + r / (1 - g / r)
+
+
+@cache
 def marchenko_pastur_stieltjes(kappa0: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
     """G0(w) of the Marchenko-Pastur target in two forms that are equal, branch cuts included.
 
-    Solves w = R(g) + 1/g with the R-transform of THEORY.md section 4. The product of two roots has
-    its cut on the spectrum only. The first form cancels where the second does not, and vice versa.
+    Solves w = `marchenko_pastur_inverse`. The product of two roots has its cut on the spectrum only. The
+    first form cancels where the second does not, and vice versa.
     """
     r = sp.sqrt(kappa0)
     # The quadratic is w g^2/r - (w + 1/r - r) g + 1 = 0.
@@ -289,7 +297,7 @@ def marchenko_pastur_primitive(a: int, b: int, kappa0: sp.Expr) -> sp.Expr:
     and analytic in the lower half plane, the image of the upper one.
     """
     r = sp.Symbol("r", positive=True)
-    of_g = 1 / g + r / (1 - g / r)
+    of_g = marchenko_pastur_inverse(r**2)
     integrand = sp.apart(sp.together(of_g**a * g**b * sp.diff(of_g, g)), g)
     total = sp.Integer(0)
     for term in sp.Add.make_args(integrand):

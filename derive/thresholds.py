@@ -22,12 +22,14 @@ from derive.softmax import T
 from derive.spectra import LAW_PRIMITIVES, CutMoment, atom_primitive, cut_primitive, g, law_symbol, w
 
 __all__ = [
+    "OnWidth",
     "SmallNoise",
     "bulk_moment",
     "collapse_penalty",
     "effective_samples",
     "exact_fit_envelope",
     "interpolation_residual",
+    "on_width",
     "small_noise",
     "small_noise_above_bulk",
 ]
@@ -168,6 +170,32 @@ def interpolation_residual() -> sp.Expr:
     alpha = sp.solve(system.A, s.alpha)[0]
     residual = sp.expand(sp.numer(sp.together(system.width.subs(s.alpha, alpha))))
     return residual.subs(s.theta, 0)
+
+
+@dataclass(frozen=True)
+class OnWidth:
+    """Which problems have a given width tau2 of the noise, one for each theta.
+
+    Attributes
+    ----------
+    alpha : sympy.Expr
+        From the width equation, in Delta and cut moments.
+    A, lam : sympy.Expr
+        At that alpha; the limit lam -> 0+ is A = 0 or theta = 0.
+    """
+
+    alpha: sp.Expr
+    A: sp.Expr
+    lam: sp.Expr
+
+
+@cache
+def on_width() -> OnWidth:
+    """Solve the width equation for alpha, and the shrinkage equation for lam at that alpha."""
+    system = reduced_system()
+    alpha = sp.solve(system.width, s.alpha)[0]
+    lam = sp.solve(system.shrinkage, s.lam)[0].subs(s.alpha, alpha)
+    return OnWidth(alpha, system.A.subs(s.alpha, alpha), lam)
 
 
 def collapse_penalty(edge: sp.Expr) -> tuple[sp.Expr, sp.Expr]:

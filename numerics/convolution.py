@@ -192,27 +192,34 @@ class FreeConvolution:
 
     def top_edge(self) -> float:
         """Upper edge of the spectrum of S0 + tau G."""
-        w = self.top_preimage()
-        return w if w == self.highest else self._map(complex(w, 0.0))[0].real
+        return self._edge(self.top_preimage())
 
     def bottom_edge(self) -> float:
         """Lower edge of the spectrum of S0 + tau G."""
-        w = self._critical(self.lowest, self.lowest - 1.01 * self.tau - 1e-300)
-        return self._map(complex(w, 0.0))[0].real
+        return self._edge(self._bottom_preimage())
+
+    def _bottom_preimage(self) -> float:
+        return self._critical(self.lowest, self.lowest - 1.01 * self.tau - 1e-300)
+
+    def _edge(self, w: float) -> float:
+        """Image of a critical point; where tau is below the rounding of an atom that is the atom."""
+        return w if any(w in ends for ends in self.law.support) else self.image(complex(w, 0.0))
 
     def bands(self) -> list[tuple[float, float]]:
-        """Intervals of the spectrum in increasing order.
+        """Intervals of the spectrum in increasing order."""
+        return [(self._edge(low), self._edge(high)) for low, high in self.band_preimages()]
+
+    def band_preimages(self) -> list[tuple[float, float]]:
+        """Preimages of the edges of each band.
 
         In each gap of the target dz/dw is concave; the gap survives where its maximum is positive.
         """
-        edges = [self.bottom_edge()]
+        edges = [self._bottom_preimage()]
         for (_, left), (right, _) in zip(self.law.support, self.law.support[1:], strict=False):
             peak = self._peak(float(left), float(right))
             if peak is not None:
-                for inner in (float(left), float(right)):
-                    w = self._critical(inner, peak)
-                    edges.append(self._map(complex(w, 0.0))[0].real)
-        edges.append(self.top_edge())
+                edges += [self._critical(float(left), peak), self._critical(float(right), peak)]
+        edges.append(self.top_preimage())
         return [(edges[i], edges[i + 1]) for i in range(0, len(edges), 2)]
 
     def _peak(self, left: float, right: float) -> float | None:

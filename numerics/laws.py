@@ -14,13 +14,16 @@ import sympy as sp
 from mpmath.ctx_mp import MPContext
 from numpy.typing import NDArray
 
+from derive.edges import atom_curvature, marchenko_pastur_curvature
 from derive.exact import ProblemError
 from derive.generate import compile_function
+from derive.modes import strength
 from derive.spectra import (
     LAW_PRIMITIVES,
     atom_primitive,
     g,
     law_symbol,
+    marchenko_pastur_inverse,
     marchenko_pastur_primitive,
     marchenko_pastur_stieltjes,
     w,
@@ -55,8 +58,16 @@ class Law(Protocol):
     def stieltjes(self, point: Any) -> tuple[Any, Any]:
         """G0 and its derivative."""
 
+    def curvature(self, point: Any) -> Any:
+        """Second derivative of G0 at one point."""
+
     def primitives(self, point: Any, transform: Any) -> Any:
         """``Int w^a G0^b dw`` at one point, in the order of `derive.spectra.LAW_PRIMITIVES`."""
+
+
+@lru_cache(maxsize=8)
+def _atom_curvature(backend: str, namespace: Any) -> Any:
+    return compile_function("curvature", (w, strength), {"share": atom_curvature()}, backend, namespace)
 
 
 class ClosedLaw:
@@ -85,14 +96,16 @@ class ClosedLaw:
         )
         self._forms, self._slope = self._transforms(backend, namespace)
         self._scalar = self._transforms(backend, cmath) if backend == "numpy" else None
+        curvature = {"curvature": marchenko_pastur_curvature(_KAPPA0)}
+        self._curvature = compile_function(
+            "curvature", (g, _KAPPA0), curvature, backend, self.ctx or cmath
+        )
 
     @staticmethod
     def _transforms(backend: str, namespace: Any) -> tuple[Any, Any]:
         difference, quotient = marchenko_pastur_stieltjes(_KAPPA0)
         forms = {"difference": difference, "quotient": quotient, "denominator": 2 / quotient}
-        r = sp.sqrt(_KAPPA0)
-        inverse = 1 / g + r / (1 - g / r)
-        slope = {"slope": 1 / sp.diff(inverse, g)}
+        slope = {"slope": 1 / sp.diff(marchenko_pastur_inverse(_KAPPA0), g)}
         return (
             compile_function("stieltjes", (w, _KAPPA0), forms, backend, namespace),
             compile_function("slope", (g, _KAPPA0), slope, backend, namespace),
@@ -110,6 +123,10 @@ class ClosedLaw:
         minus = 2 * point * difference / self.mean
         value = quotient if abs(plus) >= abs(minus) else difference
         return value, slope(value, self.kappa0)[0]
+
+    def curvature(self, point: Any) -> Any:
+        """Second derivative of G0 at one point."""
+        return self._curvature(self.stieltjes(point)[0], self.kappa0)[0]
 
     def log_potential(self, point: complex, transform: complex) -> complex:
         """Int G0 dw in float64, real right of the support."""
@@ -159,6 +176,10 @@ class AtomicLaw:
         # 1/(w - s) - 1/w = s/(w (w - s)); its derivative is -(value + s/(w - s)^2)/w.
         return value, -(value + inverse**2 @ first) / points
 
+    def curvature(self, point: Any) -> Any:
+        """Second derivative of G0 at one point."""
+        return self.weights @ _atom_curvature("numpy", np)(point, self.values)[0]
+
     def log_potential(self, point: complex, transform: complex) -> complex:
         """Int G0 dw, real right of the support."""
         return complex(np.log(point - self.values) @ self.weights)
@@ -199,6 +220,11 @@ class MPAtomicLaw:
         shares = [(weight, 1 / (point - v)) for v, weight in self.pairs]
         value = self.ctx.fsum(weight * inverse for weight, inverse in shares)
         return value, -self.ctx.fsum(weight * inverse * inverse for weight, inverse in shares)
+
+    def curvature(self, point: Any) -> Any:
+        """Second derivative of G0 at one point."""
+        share = _atom_curvature("mpmath", self.ctx)
+        return self.ctx.fsum(weight * share(point, v)[0] for v, weight in self.pairs)
 
     def primitives(self, point: Any, transform: Any) -> Any:
         """See `Law.primitives`; sums over the atoms."""

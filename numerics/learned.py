@@ -69,7 +69,8 @@ class Learned:
     def outliers(self, d: int) -> tuple[tuple[Outlier, ...], AtomicLaw]:
         """Recovered modes of a law of atoms 1/d, and the law of the others.
 
-        Merged nodes of a tail stay with the others, as do modes above the transition but under the cut.
+        Merged nodes of a tail stay with the others. Modes above the transition but under the cut belong
+        to neither: they stand apart from the noise, and the cut makes them zero.
         """
         law = self.law
         if not isinstance(law, AtomicLaw):

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 
 from derive import thresholds as th
 from derive.generate import compile_function
-from numerics.precision import evaluate
+from numerics.precision import evaluate, polish
 
 __all__ = ["SmallNoiseLimit"]
 
@@ -56,8 +56,7 @@ class SmallNoiseLimit:
             return self.inside(phi)["stationarity"]
 
         rough = brentq(lambda p: float(slope(ctx.mpf(p))), 1e-12, float(ctx.pi / 2), xtol=1e-14)
-        near = ctx.mpf(rough)
-        return ctx.findroot(slope, (near, near * (1 + ctx.mpf(10) ** -12)))
+        return polish(slope, rough, rough, ctx)
 
     def least_risk(self) -> dict[str, Any]:
         """Values where the risk is least; that risk is twice the perfect-recovery threshold."""

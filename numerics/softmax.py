@@ -8,18 +8,20 @@ from typing import Any, Protocol
 import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 
 from derive.exact import ProblemError
 from derive.model import Problem
+from numerics.edges import touching
 from numerics.label_lattice import LabelLattice, label_lattice
+from numerics.laws import mp_law
 from numerics.nodes import Geometry, Nodes, lattice, pooled, sobol
 from numerics.precision import context
 from numerics.solution import NotConverged, Solution, magnitude
-from numerics.thresholds import Threshold
+from numerics.thresholds import Threshold, splitting
 from numerics.two_sided import Point, TwoSidedSolver
 
-__all__ = ["softmax_collapse", "solve_softmax", "solve_softmax_optimal"]
+__all__ = ["softmax_collapse", "softmax_splitting", "solve_softmax", "solve_softmax_optimal"]
 
 Array = NDArray[np.floating[Any]]
 
@@ -150,6 +152,53 @@ def softmax_collapse(problem: Problem) -> Threshold:
     return Threshold(ctx.mpf(float(np.mean(values))), {}, spread / float(np.mean(values)))
 
 
+def softmax_splitting(problem: Problem, gap: tuple[float, float]) -> Threshold:
+    """Largest alpha at which the noise of a softmax task is as wide as closes a gap of the target.
+
+    Counterpart of `numerics.thresholds.splitting`; the ``alpha`` of ``problem`` is ignored.
+
+    Raises
+    ------
+    NotConverged
+        A solve on the way failed.
+    ArithmeticError
+        No alpha within a factor of 1000 of the linear task's has that width.
+    """
+    check_softmax(problem)
+    ctx = context(20)
+    tau2, x = (float(v) for v in touching(problem.target, gap, mp_law(problem.target, ctx)))
+    solved: dict[float, Solution] = {}
+    described = problem.describe("alpha")
+
+    def excess(log_alpha: float) -> float:
+        near = min(solved, key=lambda other: abs(other - log_alpha), default=None)
+        start = None if near is None else solved[near]
+        alpha = sp.Rational(f"{np.exp(log_alpha):.15e}")
+        solved[log_alpha] = solve_softmax(problem.at(alpha=alpha), start, _FINE)
+        return float(np.log(solved[log_alpha].values["tau"] ** 2 / tau2))
+
+    # Close to the linear task with as many effective samples.
+    linear = splitting(problem.target, gap, problem.noise, problem.lam)
+    guess = np.log(float(linear.value) / int(problem.channel.directions) if linear else 1.0)
+    low, high = guess - _STRIDE, guess
+    while excess(high) > 0:
+        low, high = high, high + _STRIDE
+        if high > guess + _FARTHEST:
+            raise ArithmeticError(f"the spectrum is not split at any alpha tried for {described}")
+    while excess(low) < 0:
+        low, high = low - _STRIDE, low
+        if low < guess - _FARTHEST:
+            raise ArithmeticError(f"the spectrum is split at every alpha tried for {described}")
+    root = float(brentq(excess, low, high, xtol=1e-12, rtol=1e-12))
+    last = solved[min(solved, key=lambda other: abs(other - root))]
+    theta, rho = float(last.values["theta"]), float(last.values["M"] / last.values["A"])
+    # tau^2 falls about like 1/alpha, so its relative error is that of alpha.
+    unknown = {"tau": tau2**0.5, "theta": theta, "eigenvalue": ctx.mpf(rho * (x - theta))}
+    return Threshold(ctx.mpf(float(np.exp(root))), unknown, 2 * last.error_estimate)
+
+
+_FINE = 1e-5
+_STRIDE, _FARTHEST = np.log(1.5), np.log(1000.0)
 _LEAST_LAM = sp.Rational(1, 10**5)
 _LOG_LAMS = (np.log(1e-5), np.log(10.0))
 _SCAN, _RISEN = 15, 3

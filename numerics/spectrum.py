@@ -12,7 +12,7 @@ from numerics.learned import Learned, Outlier, has_modes, learned
 from numerics.overlaps import band_nodes
 from numerics.solution import Solution
 
-__all__ = ["Band", "Spectrum", "learned_spectrum"]
+__all__ = ["Band", "Spectrum", "learned_spectrum", "without_outliers"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Band:
 
     Attributes
     ----------
-    low, high : float
+    low, high : float, or mpf after `numerics.sharpen`
         Its edges.
     x, density : array, shape (N,)
         Points, dense at the edges, and the density there (per unit of eigenvalue, total mass one).
@@ -31,8 +31,8 @@ class Band:
         By how much the density misses that mass when it is integrated.
     """
 
-    low: float
-    high: float
+    low: Any
+    high: Any
     x: NDArray[np.float64]
     density: NDArray[np.float64]
     mass: float
@@ -41,18 +41,18 @@ class Band:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Law of the eigenvalues of S."""
+    """Law of the eigenvalues of S, or of the singular values that `numerics.views` makes of it."""
 
     atom: float
     bands: tuple[Band, ...]
     outliers: tuple[Outlier, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+    def to_dict(self, digits: int = 15) -> dict[str, Any]:
+        """Plain numbers, for JSON; edges and outliers as strings beyond 15 digits."""
         bands = [
             {
-                "low": b.low,
-                "high": b.high,
+                "low": _printed(b.low, digits),
+                "high": _printed(b.high, digits),
                 "mass": b.mass,
                 "error": b.error,
                 "x": b.x.tolist(),
@@ -60,7 +60,8 @@ class Spectrum:
             }
             for b in self.bands
         ]
-        return {"atom": self.atom, "bands": bands, "outliers": [vars(o) for o in self.outliers]}
+        outliers = [{k: _printed(v, digits) for k, v in vars(o).items()} for o in self.outliers]
+        return {"atom": self.atom, "bands": bands, "outliers": outliers}
 
 
 def learned_spectrum(solution: Solution, points: int = 200) -> Spectrum:
@@ -79,16 +80,25 @@ def learned_spectrum(solution: Solution, points: int = 200) -> Spectrum:
     here = learned(solution)
     if here.nothing:
         return Spectrum(1 - float(solution.values["rank_fraction"]), (), ())
-    outliers: tuple[Outlier, ...] = ()
-    law: ClosedLaw | AtomicLaw = here.law
-    d = solution.problem.d or 1
-    if has_modes(solution):
-        outliers, law = here.outliers(d)
-    nu = FreeConvolution(law, here.tau**2)
-    cut = here.cut(nu, len(outliers) / d)
+    nu, outliers = without_outliers(solution, here)
+    cut = here.cut(nu, len(outliers) / (solution.problem.d or 1))
     bands = tuple(_band(nu, max(low, cut), high, here, points) for low, high in nu.bands() if high > cut)
     atom = 0.0 if cut == -np.inf else 1 - float(solution.values["rank_fraction"])
     return Spectrum(atom, bands, outliers)
+
+
+def without_outliers(solution: Solution, here: Learned) -> tuple[FreeConvolution, tuple[Outlier, ...]]:
+    """The law of the bands, and the modes that stand outside them."""
+    outliers: tuple[Outlier, ...] = ()
+    law: ClosedLaw | AtomicLaw = here.law
+    if has_modes(solution):
+        outliers, law = here.outliers(solution.problem.d or 1)
+    return FreeConvolution(law, here.tau**2), outliers
+
+
+def _printed(value: Any, digits: int) -> Any:
+    """A number as it is, an mpf as a string of so many digits."""
+    return str(value.context.nstr(value, digits)) if hasattr(value, "context") else value
 
 
 def _band(nu: FreeConvolution, low: float, high: float, here: Learned, points: int) -> Band:

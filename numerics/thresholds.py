@@ -1,4 +1,4 @@
-"""Thresholds of the linear task to any number of digits, from the equations of `derive.thresholds`."""
+"""Thresholds of the linear task to any digits, from `derive.thresholds` and `derive.edges`."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,16 +10,17 @@ from scipy.optimize import brentq
 
 from derive import symbols as s
 from derive.generate import compile_function
-from derive.spectra import CutMoment
+from derive.spectra import CUT_MOMENTS, CutMoment
 from derive.targets import Target
-from derive.thresholds import collapse_penalty, interpolation_residual
+from derive.thresholds import collapse_penalty, interpolation_residual, on_width
 from numerics.convolution import FreeConvolution
+from numerics.edges import critical, touching
 from numerics.laws import float_law, mp_law
 from numerics.mp_convolution import MPConvolution
-from numerics.precision import context, evaluate
+from numerics.precision import context, evaluate, polish
 from numerics.small_noise import SmallNoiseLimit
 
-__all__ = ["Threshold", "collapse", "interpolation", "perfect_recovery"]
+__all__ = ["Threshold", "collapse", "interpolation", "perfect_recovery", "splitting"]
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def interpolation(target: Target, noise: sp.Expr, digits: int = 15) -> Threshold
         def scaled(log_ratio: Any) -> Any:
             return at(start * ctx.exp(log_ratio))[0] / (start + delta)
 
-        tau2 = start * ctx.exp(ctx.findroot(scaled, (ctx.mpf(0), ctx.mpf(10) ** -10)))
+        tau2 = start * ctx.exp(polish(scaled, 0.0, 1, ctx))
         return at(tau2)[1] / 2, {"tau": ctx.sqrt(tau2)}
 
     return _agree(solve, digits)
@@ -159,12 +160,91 @@ def collapse(target: Target, noise: sp.Expr, alpha: sp.Expr, digits: int = 15) -
             return ctx.mpf(0), {"edge": ctx.mpf(0)}
         nu = MPConvolution(law, width, ctx)
         rough = FreeConvolution(float_law(target), float(width)).top_preimage()
-        point = ctx.mpf(rough)
-        root = ctx.findroot(
-            lambda u: nu.map(ctx.mpc(u, 0))[1].real, (point, point + ctx.sqrt(width) * ctx.mpf(10) ** -9)
-        )
-        edge = nu.map(ctx.mpc(root, 0))[0].real
+        edge = nu.map(ctx.mpc(critical(nu, rough), 0))[0].real
         penalty = compile_function("collapse", (s.alpha, x), {"lam": lam}, "mpmath", ctx)
         return penalty(values[0], edge)[0], {"edge": edge}
 
     return _agree(solve, digits)
+
+
+def splitting(
+    target: Target, gap: tuple[float, float], noise: sp.Expr, lam: sp.Expr, digits: int = 15
+) -> Threshold | None:
+    """Alpha above which the learned spectrum is split at a gap of the target's law.
+
+    The width tau2 at which the two bands touch belongs to the law alone; the state evolution at that
+    width is one equation for theta. Where more than one alpha has that width (around the peak of R at
+    interpolation) it is the largest. ``unknown`` holds tau, theta and ``eigenvalue`` = x - theta, at or
+    below which an eigenvector of S + theta is cut: the split shows in S where it is positive.
+
+    Returns
+    -------
+    Threshold or None
+        None where S = 0 before the noise is that narrow.
+    """
+    ctx = context(20)
+    rough_tau2, _ = touching(target, gap, mp_law(target, ctx))
+    start = _splitting_seed(target, float(rough_tau2), float(noise), float(lam))
+    if start is None:
+        return None
+
+    def solve(working: int) -> tuple[Any, dict[str, Any]]:
+        ctx = context(working)
+        law = mp_law(target, ctx)
+        tau2, x = touching(target, gap, law)
+        nu, at = MPConvolution(law, tau2, ctx), _on_width("mpmath", ctx)
+        delta, penalty = evaluate(noise, ctx), evaluate(lam, ctx)
+        guess = FreeConvolution(float_law(target), float(tau2)).preimage(start)
+
+        def values(theta: Any) -> tuple[Any, Any, Any]:
+            moments = nu.cut_at(nu.preimage(theta, guess), theta)
+            return at(tau2, theta, delta, law.Q0, *(getattr(moments, k) for k in CUT_MOMENTS.values()))
+
+        def residual(theta: Any) -> Any:
+            _, A, reached = values(theta)
+            return reached - penalty if lam else A
+
+        theta = ctx.mpf(0)
+        if start:
+            theta = polish(residual, start, start, ctx)
+        unknown = {"tau": ctx.sqrt(tau2), "theta": theta, "eigenvalue": x - theta}
+        return values(theta)[0], unknown
+
+    return _agree(solve, digits)
+
+
+def _on_width(backend: str, namespace: Any) -> Any:
+    """Alpha, A and lam at given tau2, theta, Delta, Q0 and cut moments."""
+    names = {
+        CutMoment(j, k, s.tau2, s.theta): sp.Symbol(name, real=True)
+        for (j, k), name in CUT_MOMENTS.items()
+    }
+    found = {name: getattr(on_width(), name).subs(names) for name in ("alpha", "A", "lam")}
+    return compile_function(
+        "on_width", (s.tau2, s.theta, s.Delta, s.Q0, *names.values()), found, backend, namespace
+    )
+
+
+def _splitting_seed(target: Target, tau2: float, noise: float, lam: float) -> float | None:
+    """Theta of the largest alpha with this width; 0 where the limit lam -> 0+ is unpenalised."""
+    law, at = float_law(target), _on_width("numpy", np)
+    nu = FreeConvolution(law, tau2)
+
+    def values(theta: float) -> Any:
+        moments = nu.cut(theta)
+        return at(tau2, theta, noise, law.Q0, *(getattr(moments, k) for k in CUT_MOMENTS.values()))
+
+    def residual(theta: float) -> float:
+        _, A, reached = values(theta)
+        return float(reached - lam if lam else A)
+
+    grid = nu.top_edge() * np.linspace(0, 1 - 1e-9, _SCAN)
+    signs = [residual(theta) for theta in grid]
+    roots = [0.0] if lam == 0 and signs[0] >= 0 else []
+    for i in range(1, _SCAN):
+        if signs[i - 1] * signs[i] < 0:
+            roots.append(float(brentq(residual, grid[i - 1], grid[i], xtol=1e-15)))
+    return max(roots, key=lambda theta: float(values(theta)[0]), default=None)
+
+
+_SCAN = 120

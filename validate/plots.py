@@ -196,8 +196,8 @@ def plot_emergence(
     _save(figure, path)
 
 
-def plot_spectrum(found: Spectrum, path: Path, title: str) -> None:
-    """Density of the eigenvalues of S, with its outliers and the mass of the atom at zero.
+def plot_spectrum(found: Spectrum, path: Path, title: str, quantity: str) -> None:
+    """Density of ``quantity``, with its outliers and the mass of the atom at zero.
 
     Raises
     ------
@@ -211,11 +211,11 @@ def plot_spectrum(found: Spectrum, path: Path, title: str) -> None:
         panel.plot(band.x, band.density, color=_COLOURS[0])
         panel.fill_between(band.x, band.density, color=_COLOURS[0], alpha=0.15)
     if found.outliers:
-        places = [outlier.eigenvalue for outlier in found.outliers]
+        places = [float(outlier.eigenvalue) for outlier in found.outliers]
         panel.plot(places, [0.0] * len(places), "^", color=_COLOURS[1], clip_on=False, label="outliers")
         panel.legend(frameon=False)
     panel.set_ylim(bottom=0)
-    panel.set_xlabel("eigenvalue of $S$")
+    panel.set_xlabel(quantity)
     panel.set_ylabel("density")
     panel.set_title(f"{title}\natom at zero: {found.atom:.4g}", fontsize=8, wrap=True)
     _save(figure, path)

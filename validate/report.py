@@ -13,12 +13,13 @@ from derive.model import Problem
 from derive.saddle import reduced_system
 from derive.scaling import regimes
 from derive.softmax import SoftmaxChannel
-from derive.targets import MarchenkoPastur
+from derive.targets import MarchenkoPastur, PowerLaw
 from derive.thresholds import effective_samples
-from numerics.softmax import softmax_collapse
+from numerics.edges import gaps
+from numerics.softmax import softmax_collapse, softmax_splitting
 from numerics.solution import KEYS
 from numerics.state_evolution import solve, solve_optimal
-from numerics.thresholds import Threshold, collapse, interpolation, perfect_recovery
+from numerics.thresholds import Threshold, collapse, interpolation, perfect_recovery, splitting
 from validate.tables import Table
 
 __all__ = ["report", "threshold_row"]
@@ -26,30 +27,42 @@ __all__ = ["report", "threshold_row"]
 
 def digits_of(threshold: Threshold, digits: int, over: sp.Expr = sp.S.One) -> str:
     """Print a threshold, divided by a whole number, with so many significant digits."""
-    value = threshold.value / int(over)
+    return _printed(threshold.value / int(over), digits)
+
+
+def _printed(value: Any, digits: int) -> str:
     return str(value.context.nstr(value, digits, strip_zeros=False))
 
 
 def threshold_row(
-    problem: Problem, digits: int, *, noise: bool, collapse_too: bool, on_bar: bool = False
+    problem: Problem,
+    digits: int,
+    *,
+    noise: bool,
+    collapse_too: bool = False,
+    splitting_too: bool = False,
+    on_bar: bool = False,
 ) -> dict[str, Any]:
-    """Thresholds of a task: recovery, with noise interpolation, with both the collapse of S.
+    """Thresholds of a task: recovery, with noise interpolation, then collapse and splitting of S.
 
-    ``perfect_recovery`` and ``interpolation`` are values of alpha (of L_eff alpha if ``on_bar``),
-    ``collapse`` is one of lam. Where no student can interpolate, ``interpolation`` is None and
-    ``statement`` says why.
+    ``perfect_recovery``, ``interpolation`` and ``splitting`` are values of alpha (of L_eff alpha if
+    ``on_bar``), ``collapse`` is one of lam. Above ``splitting`` the spectrum is split at
+    ``splitting_eigenvalue``; not to be seen where that is negative, since S is cut above it. A target
+    with several gaps has one of each per gap, from the top. Where no student can interpolate,
+    ``interpolation`` is None and ``statement`` says why.
 
     Parameters
     ----------
     problem : Problem
         Target, task and, where used, noise and alpha.
-    noise, collapse_too : bool
-        Whether noise was given and a collapse threshold asked for.
+    noise, collapse_too, splitting_too : bool
+        Whether noise was given, and the thresholds at given alpha and at given lam asked for.
 
     Raises
     ------
     ProblemError
-        A collapse was asked for without noise, or a number of tokens is missing.
+        A collapse or a splitting was asked for without noise, a number of tokens is missing, or the
+        target has no gap at which to split.
     """
     target, channel = problem.target, problem.channel
     if channel.directions.free_symbols:
@@ -61,21 +74,46 @@ def threshold_row(
     elif noise:
         statement = {"interpolation": None, "statement": _NO_INTERPOLATION}
     scale = 1 if on_bar else channel.directions
-    values = {name: digits_of(t, digits, scale) for name, t in found.items()}
+    values: dict[str, Any] = {name: digits_of(t, digits, scale) for name, t in found.items()}
+    if (collapse_too or splitting_too) and not noise:
+        raise ProblemError("collapse and splitting need the noise as well as alpha or lam")
+    if splitting_too:
+        for name, split in _splittings(problem, digits).items():
+            found |= {name: split} if split else {}
+            values[name] = digits_of(split, digits, scale) if split else None
+            place = name.replace("splitting", "splitting_eigenvalue")
+            values[place] = _printed(split.unknown["eigenvalue"], digits) if split else None
     if collapse_too:
-        if not noise:
-            raise ProblemError("the collapse threshold needs the noise as well as alpha")
         found["collapse"] = (
             collapse(target, problem.noise, problem.alpha, digits)
             if isinstance(channel, LinearChannel)
             else softmax_collapse(problem)
         )
         values["collapse"] = digits_of(found["collapse"], digits)
-    row: dict[str, Any] = values if digits > 15 else {k: float(v) for k, v in values.items()}
+    row = values if digits > 15 else {k: v and float(v) for k, v in values.items()}
     errors = {"error_estimate": max(t.error_estimate for t in found.values())}
     return row | statement | {"L_eff": int(channel.directions)} | errors
 
 
+def _splittings(problem: Problem, digits: int) -> dict[str, Threshold | None]:
+    """By name: ``splitting``, or ``splitting 1``, ... where the target has several gaps."""
+    found = gaps(problem.target)
+    if not found or isinstance(problem.target, PowerLaw):
+        raise ProblemError(
+            f"{problem.target} has no gap at which the bulk splits (modes of a power law leave it one "
+            "by one: onehead emergence)"
+        )
+    if len(found) > _MOST_GAPS:
+        raise ProblemError(f"splitting is found for at most {_MOST_GAPS} gaps, not {len(found)}")
+    names = [f"splitting {k}" for k in range(1, len(found) + 1)] if len(found) > 1 else ["splitting"]
+    if isinstance(problem.channel, LinearChannel):
+        at = [splitting(problem.target, gap, problem.noise, problem.lam, digits) for gap in found]
+    else:
+        at = [softmax_splitting(problem, gap) for gap in found]
+    return dict(zip(names, at, strict=True))
+
+
+_MOST_GAPS = 10
 _NO_INTERPOLATION = (
     "noise outside the softmax takes the labels out of its range, so no student fits them at any alpha"
 )
