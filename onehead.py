@@ -45,6 +45,7 @@ from validate.exponents import (
     regime_table,
 )
 from validate.published import compare_published, is_published, read_published
+from validate.published_spectrum import is_published_spectrum, read_spectrum, spectrum_rows
 from validate.report import report as report_tables
 from validate.report import threshold_row
 from validate.tables import Table, as_csv, as_json, as_latex, as_markdown, as_text
@@ -592,10 +593,14 @@ def validate_command(
     tolerance: Tolerance = 1e-4,
     fmt: Format = "text",
     output: Output = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the eigenvalues of the trained S over the density.")
+    ] = None,
     store: Store = None,
 ) -> None:
     """Train networks and compare them with theory, in standard errors."""
     check_output(output)
+    check_output(plot)
     try:
         from validate.simulate import simulate
     except ModuleNotFoundError as missing:
@@ -617,6 +622,11 @@ def validate_command(
         ledger=Ledger(store),
     )
     finished = list(track(runs, description="seeds", total=seeds, console=notes, transient=True))
+    if plot is not None:
+        from validate.plots import plot_spectrum
+
+        found, pooled = learned_spectrum(solution), [x for run in finished for x in run["spectrum"]]
+        plot_spectrum(found, plot, solution.problem.describe(), quantity("S", solution), pooled)
     _print_validation(solution, finished, sensing, fmt, output)
 
 
@@ -678,9 +688,12 @@ def compare_command(
         Path,
         typer.Option(
             help="CSV of trained networks (d, n, gamma, noise, lam, width, mse_mean, mse_std), or a "
-            "published file of softmax attention."
+            "published file of softmax attention, curves or a learned spectrum."
         ),
     ],
+    alpha: Annotated[
+        str | None, typer.Option(help="Of a spectrum, where the file's name does not say it.")
+    ] = None,
     kappa0: Kappa0 = None,
     lam: Annotated[str | None, typer.Option(help="Penalty, where the file does not say it.")] = None,
     noise: Annotated[str | None, typer.Option(help="Delta, where the file does not say it.")] = None,
@@ -688,14 +701,31 @@ def compare_command(
     tolerance: Tolerance = 1e-3,
     fmt: Format = "text",
     output: Output = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a learned spectrum over theory.")] = None,
     store: Store = None,
 ) -> None:
     """Compare published numbers with theory, row by row."""
     check_output(output)
+    check_output(plot)
     ledger = Ledger(store)
-    if is_published(data):
-        stated = {"kappa0": kappa0, "lam": lam, "noise": noise}
-        published = read_published(data, stated | {"tokens": None if tokens is None else str(tokens)})
+    stated = {"kappa0": kappa0, "lam": lam, "noise": noise}
+    stated |= {"tokens": None if tokens is None else str(tokens)}
+    of_spectrum = is_published_spectrum(data)
+    if plot is not None and not of_spectrum:
+        raise ProblemError("--plot draws a learned spectrum (a file with the one column eigenvalue)")
+    if of_spectrum:
+        problem, eigenvalues = read_spectrum(data, stated | {"alpha": alpha})
+        solution = solve(problem, tolerance=tolerance)
+        if plot is not None:
+            from validate.plots import plot_spectrum
+
+            found = view(learned_spectrum(solution, 400), solution, "weights")
+            axis = "root of an eigenvalue of S"
+            plot_spectrum(found, plot, problem.describe(), axis, eigenvalues**0.5)
+        rows = spectrum_rows(solution, eigenvalues)
+        counted = None
+    elif is_published(data):
+        published = read_published(data, stated)
         found = compare_published(published, tolerance or 1e-3, ledger.get)
         shown = track(found, description="rows", total=len(published), console=notes, transient=True)
         rows = [line for lines in shown for line in lines]
@@ -711,7 +741,7 @@ def compare_command(
 
 
 def _print_comparison(
-    data: Path, rows: list[dict[str, Any]], counted: str, fmt: str, output: Path | None
+    data: Path, rows: list[dict[str, Any]], counted: str | None, fmt: str, output: Path | None
 ) -> None:
     summary = summarise(rows)
     if fmt == "json":
@@ -719,10 +749,8 @@ def _print_comparison(
     elif fmt == "csv":
         write(as_csv(rows), output)
     else:
-        note = (
-            f"|theory/published - 1|: median {summary['median']:.3%}, worst {summary['worst']:.3%}. "
-            f"z counts {counted}"
-        )
+        note = f"|theory/published - 1|: median {summary['median']:.3%}, worst {summary['worst']:.3%}."
+        note += f" z counts {counted}" if counted else ""
         columns = list(dict.fromkeys(key for row in rows for key in row))
         cells = [[row.get(c) for c in columns] for row in rows]
         write(as_text(Table(str(data), columns, cells, note)), output)

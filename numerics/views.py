@@ -1,11 +1,11 @@
 """Singular values of W and of the query-key map, from the eigenvalues of S (THEORY.md section 4)."""
 
 from dataclasses import replace
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from mpmath.ctx_mp import MPContext
 
 from derive import symbols as s
 from derive.exact import ProblemError
@@ -57,31 +57,25 @@ def view(found: Spectrum, solution: Solution, of: str) -> Spectrum:
     return _folded(found, solution) if of == "map" and direct else found
 
 
-@cache
-def _functions() -> tuple[Any, Any]:
-    value, slope = {"singular": weight_singular_value()}, {"slope": eigenvalue_slope()}
-    return (
-        compile_function("singular", (s.x, p, d), value, "numpy", np),
-        compile_function("slope", (singular, p, d), slope, "numpy", np),
-    )
+def _singular_value(ctx: MPContext | None) -> Any:
+    backend = "numpy" if ctx is None else "mpmath"
+    value = {"singular": weight_singular_value()}
+    return compile_function("singular", (s.x, p, d), value, backend, ctx or np)
 
 
 def _weights(found: Spectrum, solution: Solution) -> Spectrum:
     size = solution.problem.d or 1
     width = solution.problem.width or size
-    value, slope = _functions()
+    slope = compile_function("slope", (singular, p, d), {"slope": eigenvalue_slope()}, "numpy", np)
 
     def of(x: Any) -> Any:
-        # Generated for arrays; an mpf keeps its digits in its own context.
-        if hasattr(x, "context"):
-            return (x.context.mpf(size * width) * x**2) ** (x.context.mpf(1) / 4)
-        return value(x, width, size)[0]
+        ctx = getattr(x, "context", None)  # an mpf keeps its digits
+        return _singular_value(ctx)(x, *(ctx.mpf(n) if ctx else n for n in (width, size)))[0]
 
     def band(b: Band) -> Band:
         x = of(b.x)
-        return replace(
-            b, low=of(b.low), high=of(b.high), x=x, density=b.density * slope(x, width, size)[0]
-        )
+        density = b.density * slope(x, width, size)[0]
+        return replace(b, low=of(b.low), high=of(b.high), x=x, density=density)
 
     outliers = tuple(replace(o, eigenvalue=of(o.eigenvalue)) for o in found.outliers)
     return Spectrum(found.atom, tuple(map(band, found.bands)), outliers)

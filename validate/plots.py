@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
+from numpy.typing import ArrayLike
 
 from derive.exact import ProblemError
 from derive.overlaps import TERMS
 from derive.tiling import Tile
 from numerics.spectrum import Spectrum
+from validate.spectrum import ZERO
 
 __all__ = ["plot_curve", "plot_emergence", "plot_phases", "plot_spectrum", "plot_terms"]
 
@@ -30,6 +33,7 @@ _FILLS = (
 _STYLES = ("-", "--", "-.", ":")
 _AXES = {"alpha": r"$\alpha = n/d^2$", "alpha_bar": r"$\bar\alpha = L_{\mathrm{eff}}\, n/d^2$"}
 _MOST_PANELS = 4
+_BARS = 50
 _PANELS = (("excess_risk", "excess risk $R$"), ("train_loss", "train loss"), ("test_loss", "test loss"))
 
 
@@ -196,8 +200,16 @@ def plot_emergence(
     _save(figure, path)
 
 
-def plot_spectrum(found: Spectrum, path: Path, title: str, quantity: str) -> None:
+def plot_spectrum(
+    found: Spectrum, path: Path, title: str, quantity: str, samples: ArrayLike = ()
+) -> None:
     """Density of ``quantity``, with its outliers and the mass of the atom at zero.
+
+    Parameters
+    ----------
+    samples : array, optional
+        Values of trained networks, all of them, for a histogram behind the density; what stands for the
+        atom at zero is left out of its bars but not of their scale.
 
     Raises
     ------
@@ -207,12 +219,19 @@ def plot_spectrum(found: Spectrum, path: Path, title: str, quantity: str) -> Non
     plt = _pyplot()
 
     figure, panel = plt.subplots(figsize=(6.5, 4), layout="constrained")
+    values = np.asarray(samples, dtype=float)
+    if values.size:
+        shown = values[values > ZERO * values.max()] if found.atom else values
+        edges = np.linspace(0 if found.atom else values.min(), values.max(), _BARS + 1)
+        weights = np.full(shown.size, 1 / (values.size * (edges[1] - edges[0])))
+        panel.hist(shown, edges, weights=weights, color="0.8", label="trained networks")
     for band in found.bands:
         panel.plot(band.x, band.density, color=_COLOURS[0])
         panel.fill_between(band.x, band.density, color=_COLOURS[0], alpha=0.15)
     if found.outliers:
         places = [float(outlier.eigenvalue) for outlier in found.outliers]
         panel.plot(places, [0.0] * len(places), "^", color=_COLOURS[1], clip_on=False, label="outliers")
+    if panel.get_legend_handles_labels()[0]:
         panel.legend(frameon=False)
     panel.set_ylim(bottom=0)
     panel.set_xlabel(quantity)

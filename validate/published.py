@@ -20,7 +20,14 @@ from derive.targets import MarchenkoPastur
 from numerics.solution import NotConverged, Solution
 from numerics.state_evolution import solve, solve_optimal
 
-__all__ = ["PublishedRow", "compare_published", "is_published", "read_published"]
+__all__ = [
+    "PublishedRow",
+    "compare_published",
+    "header",
+    "is_published",
+    "named_parameters",
+    "read_published",
+]
 
 Reading = Callable[[dict[str, float]], float]
 
@@ -46,7 +53,13 @@ _TRAINED_D: dict[str, tuple[str, str]] = {
     "test_loss": ("_test_err_mean", "_test_err_std"),
     "energy": ("train_total_loss_mean", "train_total_loss_std"),
 }
-_NAMED = {"kappa0": r"kappa_([0-9.]+)", "lam": r"lreg_([0-9.e-]+)", "noise": r"noise_([0-9.]+)"}
+_NAMED = {
+    "alpha": r"alpha_([0-9.]+)",
+    "kappa0": r"kappa_([0-9.]+)",
+    "lam": r"lreg_([0-9.e-]+)",
+    "noise": r"noise_([0-9.]+)",
+}
+_COLUMNS = {"kappa0": "rho_star", "lam": "lambda", "noise": "Delta", "tokens": "L"}
 
 
 @dataclass(frozen=True)
@@ -66,12 +79,13 @@ def is_published(path: Path) -> bool:
     ProblemError
         The file cannot be read.
     """
-    columns = set(_header(path))
+    columns = set(header(path))
     known = {name for name, _ in _STATE_EVOLUTION.values()} | {"test_error_mean", "_test_err_mean"}
     return "alpha" in columns and bool(columns & known)
 
 
-def _header(path: Path) -> list[str]:
+def header(path: Path) -> list[str]:
+    """Column names of a CSV file."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             return next(csv.reader(file), [])
@@ -93,8 +107,7 @@ def read_published(path: Path, stated: dict[str, str | None]) -> list[PublishedR
     ProblemError
         A parameter is missing, or a row is broken (its line is named).
     """
-    named = {k: (re.search(p, path.stem) or ["", None])[1] for k, p in _NAMED.items()}
-    task = "seq2seq" if "seq2seq" in path.stem else "seq2lab"
+    named, task = named_parameters(path)
     rows = []
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
@@ -105,8 +118,17 @@ def read_published(path: Path, stated: dict[str, str | None]) -> list[PublishedR
                 raise ProblemError(f"{path} line {reader.line_num}: {error}") from None
     if not rows:
         raise ProblemError(f"{path} has no rows")
+    alphas = [row.problem.alpha for row in rows]
+    if alphas != sorted(alphas):  # not a curve, so its roughness says nothing
+        return rows
     scattered = [row for row in rows if all(s is None for _, s in row.values.values())]
     return _with_scatter(rows) if len(scattered) == len(rows) else rows
+
+
+def named_parameters(path: Path) -> tuple[dict[str, str | None], str]:
+    """What the name of a file says, and the task."""
+    named = {k: (re.search(p, path.stem) or ["", None])[1] for k, p in _NAMED.items()}
+    return named, "seq2seq" if "seq2seq" in path.stem else "seq2lab"
 
 
 def _row(
@@ -116,10 +138,8 @@ def _row(
     stated: dict[str, str | None],
     stem: str,
 ) -> PublishedRow:
-    columns = {"kappa0": "rho_star", "lam": "lambda", "noise": "Delta", "tokens": "L"}
-
     def parameter(name: str, default: str | None = None) -> str:
-        found = stated.get(name) or row.get(columns[name]) or named.get(name) or default
+        found = stated.get(name) or row.get(_COLUMNS[name]) or named.get(name) or default
         if found is None:
             raise ProblemError(f"{name} is neither in the columns nor in the file's name: state it")
         return str(found)
