@@ -756,6 +756,62 @@ def _print_comparison(
         write(as_text(Table(str(data), columns, cells, note)), output)
 
 
+@app.command("weights")
+def weights_command(
+    file: Annotated[Path, typer.Argument(help="A safetensors or PyTorch checkpoint.")],
+    heads: Annotated[
+        int | None, typer.Option(help="Query heads (default: config.json beside the file).")
+    ] = None,
+    key_heads: Annotated[int | None, typer.Option(help="Key heads, where queries share them.")] = None,
+    query: Annotated[str | None, typer.Option(help="Pattern of the names of query weights.")] = None,
+    key: Annotated[str | None, typer.Option(help="Pattern of the names of key weights.")] = None,
+    fused: Annotated[
+        str | None, typer.Option(help="Pattern of the names of fused query-key-value weights.")
+    ] = None,
+    per_head: Annotated[
+        bool, typer.Option("--per-head", help="Fused weights are stacked head by head.")
+    ] = False,
+    transposed: Annotated[
+        bool, typer.Option("--transposed", help="Separate weights are (inputs, outputs).")
+    ] = False,
+    layer: Annotated[str | None, typer.Option(help="Only this layer.")] = None,
+    head: Annotated[int | None, typer.Option(help="Only this head of each layer.")] = None,
+    fmt: Format = "text",
+    output: Output = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the singular values over the fitted theory.")
+    ] = None,
+) -> None:
+    """Spectra of the query-key maps W_Q W_K' of a trained transformer, head by head."""
+    from validate.checkpoint import Layout, read_heads
+    from validate.heads import HEADS_NOTE, head_spectrum
+
+    check_output(output)
+    check_output(plot)
+    layout = Layout(heads, key_heads, query, key, fused, per_head, transposed)
+    every = track(
+        read_heads(file, layout, layer), description="heads", total=None, console=notes, transient=True
+    )
+    found = [head_spectrum(one) for one in every if head in (None, one.head)]
+    if not found:
+        asked = {"--layer": layer, "--head": head}
+        words = " ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
+        raise ProblemError(f"{file} has no head for {words}")
+    if plot is not None:
+        from validate.plot_heads import plot_heads
+
+        plot_heads(found, plot, str(file.name))
+    if fmt == "json":
+        write(as_json([one.to_dict() for one in found]), output)
+        return
+    rows = [one.row() for one in found]
+    if fmt == "csv":
+        write(as_csv(rows), output)
+    else:
+        cells = [list(row.values()) for row in rows]
+        write(as_text(Table(str(file), list(rows[0]), cells, HEADS_NOTE)), output)
+
+
 @app.command("exponents")
 def exponents_command(
     gamma: Gamma = None,

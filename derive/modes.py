@@ -14,7 +14,7 @@ from derive import symbols as s
 from derive.saddle import reduced_system
 from derive.spectra import CutMoment, w
 
-__all__ = ["Mode", "mode", "mode_share", "strength"]
+__all__ = ["Mode", "mode", "mode_share", "recovered_strength", "strength"]
 
 strength = sp.Symbol("s", positive=True)
 
@@ -75,3 +75,11 @@ def mode() -> Mode:
     if sp.expand(misaligned + mismatched - own) != 0:
         raise ValueError("alignment and eigenvalue do not make up the risk of a mode")
     return Mode(position, overlap, transition, own, mode_share(2, 1), misaligned, mismatched)
+
+
+@cache
+def recovered_strength() -> sp.Expr:
+    """The strength above the BBP transition that a position x of S0 + tau G belongs to."""
+    roots = sp.solve(sp.Eq(mode().position, s.x), strength)
+    # The other root is its mirror image tau2/s, below the transition.
+    return next(root for root in roots if root.subs({s.tau2: 1, s.x: sp.Rational(5, 2)}) > 1)

@@ -1,8 +1,8 @@
 """Kolmogorov-Smirnov distance between trained spectra (seeds pooled) and theory as d grows.
 
-Run as ``python examples/spectrum_distance.py [STORE]``; a rerun with the same store resumes. About ten
-minutes on two cores. It prints a table in Markdown: the distance between the laws of the nonzero eigenvalues of
-S, the rank fraction, and the four terms of the error in standard errors.
+Run as ``python examples/spectrum_distance.py [STORE]``; a rerun with the same store resumes. Half an
+hour on two cores. It prints a table in Markdown: the distance between the laws of the nonzero
+eigenvalues of S, the rank fraction, and the four terms of the error in standard errors.
 """
 
 import sys

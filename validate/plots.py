@@ -14,10 +14,10 @@ from derive.tiling import Tile
 from numerics.spectrum import Spectrum
 from validate.spectrum import ZERO
 
-__all__ = ["plot_curve", "plot_emergence", "plot_phases", "plot_spectrum", "plot_terms"]
+__all__ = ["COLOURS", "plot_curve", "plot_emergence", "plot_phases", "plot_spectrum", "plot_terms"]
 
 # Okabe and Ito's palette, safe for the colour-blind; line styles tell the curves apart in grey.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # Light enough for black numbers on them, and apart in lightness too.
 _FILLS = (
     "#DDDDDD",
@@ -45,7 +45,7 @@ def plot_curve(rows: list[dict[str, Any]], path: Path, *, optimal: bool, axis: s
     ProblemError
         The ending of the file names no picture format, or nothing was solved.
     """
-    plt = _pyplot()
+    plt = pyplot()
 
     good = [row for row in rows if "failure" not in row]
     if not good:
@@ -61,7 +61,7 @@ def plot_curve(rows: list[dict[str, Any]], path: Path, *, optimal: bool, axis: s
             panel.plot(
                 [float(p[axis]) for p in points],
                 [float(p[key]) for p in points],
-                color=_COLOURS[i % len(_COLOURS)],
+                color=COLOURS[i % len(COLOURS)],
                 linestyle=_STYLES[i % len(_STYLES)],
                 marker="o" if len(points) < 3 else None,
                 label=label,
@@ -70,7 +70,7 @@ def plot_curve(rows: list[dict[str, Any]], path: Path, *, optimal: bool, axis: s
         panel.set_title(title)
         panel.set_ylim(bottom=0)
     axes[0].legend(frameon=False, fontsize=8)
-    _save(figure, path)
+    save(figure, path)
 
 
 def plot_terms(rows: list[dict[str, Any]], path: Path, title: str, *, axis: str = "alpha") -> None:
@@ -83,7 +83,7 @@ def plot_terms(rows: list[dict[str, Any]], path: Path, title: str, *, axis: str 
     ProblemError
         Fewer than two points were solved, or there are too many lam for panels.
     """
-    plt = _pyplot()
+    plt = pyplot()
 
     good = [row for row in rows if "failure" not in row]
     if len(good) < 2:
@@ -109,7 +109,7 @@ def plot_terms(rows: list[dict[str, Any]], path: Path, title: str, *, axis: str 
     axes[1, 0].set_ylabel("recovered", fontsize=9)
     axes[0, 0].legend(frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=8, wrap=True)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _draw_terms(panels: Any, points: list[dict[str, Any]], along: str, error: str) -> None:
@@ -120,12 +120,12 @@ def _draw_terms(panels: Any, points: list[dict[str, Any]], along: str, error: st
     panels[0].plot(x, [point[error] for point in points], color="black", lw=2, label="total")
     shown = [name for name in ("offset", *TERMS) if any(abs(p[name]) > 0 for p in points)]
     for i, name in enumerate(shown):
-        look = {"color": _COLOURS[i], "linestyle": _STYLES[i % len(_STYLES)]}
+        look = {"color": COLOURS[i], "linestyle": _STYLES[i % len(_STYLES)]}
         panels[0].plot(x, [point[name] for point in points], label=name, **look, **style)
     panels[0].axhline(0, color="0.8", lw=0.6, zorder=0)
     counted = any(point["outliers"] > 1 for point in points)
     found = [point["outliers" if counted else "recovered"] for point in points]
-    panels[1].step(x, found, where="mid", color=_COLOURS[0])
+    panels[1].step(x, found, where="mid", color=COLOURS[0])
     panels[1].set_ylim(bottom=0)
     panels[1].set_xscale(scale)
     panels[1].set_xlabel(r"$\lambda$" if along == "lam" else _AXES[along])
@@ -141,7 +141,7 @@ def plot_phases(found: Sequence[Tile], path: Path, title: str) -> None:
     ProblemError
         The picture cannot be written.
     """
-    plt = _pyplot()
+    plt = pyplot()
     from matplotlib.collections import PolyCollection
 
     groups: dict[str, list[Tile]] = {}
@@ -165,7 +165,7 @@ def plot_phases(found: Sequence[Tile], path: Path, title: str) -> None:
     panel.set_ylabel(r"$\ell = \log_d \lambda$")
     panel.set_title(title)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _area(corners: list[tuple[float, float]]) -> float:
@@ -183,21 +183,21 @@ def plot_emergence(
     ProblemError
         The picture cannot be written.
     """
-    plt = _pyplot()
+    plt = pyplot()
 
     figure, panel = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
-    panel.loglog(*zip(*curve, strict=True), color=_COLOURS[0], label="state evolution")
+    panel.loglog(*zip(*curve, strict=True), color=COLOURS[0], label="state evolution")
     sizes = [event["n"] for event in events]
     risks, laws = ([event[key] for event in events] for key in ("R", "envelope"))
-    panel.loglog(sizes, risks, "o", ms=4, color=_COLOURS[1], label="mode appears")
-    panel.loglog(sizes, laws, "--", color=_COLOURS[6], label="power law")
+    panel.loglog(sizes, risks, "o", ms=4, color=COLOURS[1], label="mode appears")
+    panel.loglog(sizes, laws, "--", color=COLOURS[6], label="power law")
     for size in sizes:
         panel.axvline(size, color="0.85", lw=0.6, zorder=0)
     panel.set_xlabel("samples $n$")
     panel.set_ylabel("excess risk $R$")
     panel.set_title(title)
     panel.legend(frameon=False, fontsize=8)
-    _save(figure, path)
+    save(figure, path)
 
 
 def plot_spectrum(
@@ -216,7 +216,7 @@ def plot_spectrum(
     ProblemError
         The picture cannot be written.
     """
-    plt = _pyplot()
+    plt = pyplot()
 
     figure, panel = plt.subplots(figsize=(6.5, 4), layout="constrained")
     values = np.asarray(samples, dtype=float)
@@ -226,21 +226,21 @@ def plot_spectrum(
         weights = np.full(shown.size, 1 / (values.size * (edges[1] - edges[0])))
         panel.hist(shown, edges, weights=weights, color="0.8", label="trained networks")
     for band in found.bands:
-        panel.plot(band.x, band.density, color=_COLOURS[0])
-        panel.fill_between(band.x, band.density, color=_COLOURS[0], alpha=0.15)
+        panel.plot(band.x, band.density, color=COLOURS[0])
+        panel.fill_between(band.x, band.density, color=COLOURS[0], alpha=0.15)
     if found.outliers:
         places = [float(outlier.eigenvalue) for outlier in found.outliers]
-        panel.plot(places, [0.0] * len(places), "^", color=_COLOURS[1], clip_on=False, label="outliers")
+        panel.plot(places, [0.0] * len(places), "^", color=COLOURS[1], clip_on=False, label="outliers")
     if panel.get_legend_handles_labels()[0]:
         panel.legend(frameon=False)
     panel.set_ylim(bottom=0)
     panel.set_xlabel(quantity)
     panel.set_ylabel("density")
     panel.set_title(f"{title}\natom at zero: {found.atom:.4g}", fontsize=8, wrap=True)
-    _save(figure, path)
+    save(figure, path)
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
     """Pyplot without a display, imported where a picture is asked for."""
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -248,13 +248,13 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
         raise ProblemError(f"cannot draw to {path}: {error}") from None
     finally:
-        _pyplot().close(figure)
+        pyplot().close(figure)
 
 
 def _penalty_label(lam: float) -> str:
