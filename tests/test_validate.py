@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from derive import Atoms, MarchenkoPastur, PowerLaw, Problem, ProblemError
 from numerics import solve
+from numerics.spectrum import learned_spectrum
 from validate.compare import compare_row, read_table, standardise, summarise
 
 torch = pytest.importorskip("torch")
@@ -251,3 +253,75 @@ def test_broken_published_files_name_the_line(tmp_path):
     unnamed.write_text("\n".join(lines[:3]))
     with pytest.raises(ProblemError, match="state it"):
         read_published(unnamed, {})
+
+
+# --- learned spectra ------------------------------------------------------------------------------
+
+REFERENCE = PUBLISHED.parent
+NAMED = "kappa_0.5_lreg_0.01_noise_0.5.csv"
+
+
+def test_published_spectrum():
+    """Every sixteenth eigenvalue of the authors' networks (Adam, which leaves small ones behind)."""
+    from validate.published_spectrum import is_published_spectrum, read_spectrum, spectrum_rows
+
+    path = REFERENCE / f"spectrum_alpha_0.5_{NAMED}"
+    assert is_published_spectrum(path)
+    assert not is_published_spectrum(PUBLISHED)
+    problem, eigenvalues = read_spectrum(path, {})
+    assert (str(problem.alpha), str(problem.lam), problem.task) == ("1/2", "1/100", "seq2lab")
+    rows = {row["quantity"]: row for row in spectrum_rows(solve(problem, tolerance=1e-3), eigenvalues)}
+    assert rows["trace"]["ratio"] == pytest.approx(1, abs=0.002)
+    for name, near in (("q", 0.01), ("rank_fraction", 0.02), ("largest eigenvalue", 0.03)):
+        assert rows[name]["ratio"] == pytest.approx(1, abs=near), name
+    assert rows["KS distance"]["published"] < 0.025
+    # Another alpha is told apart.
+    other = spectrum_rows(solve(problem.at(alpha="1/5"), tolerance=1e-3), eigenvalues)
+    assert next(r for r in other if r["quantity"] == "KS distance")["published"] > 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "quantities", "worst"),
+    [
+        (f"theory_spectra_{NAMED}", {"q", "m", "V", "A", "M", "C", "excess_risk"}, 0.02),
+        (f"rank_{NAMED}", {"rank_fraction"}, 0.001),
+    ],
+)
+def test_published_parameters_of_the_spectra(name, quantities, worst):
+    from validate.published import compare_published, read_published
+
+    rows = read_published(REFERENCE / name, {})
+    lines = [line for found in compare_published(rows, 1e-3, lambda _, f: f()) for line in found]
+    assert {line["quantity"] for line in lines} == quantities
+    assert summarise(lines)["worst"] < worst
+    assert all(line["deviation"] is None for line in lines)  # too few rows for a roughness
+
+
+def test_broken_spectra(tmp_path):
+    from validate.published_spectrum import read_spectrum
+
+    stated = {"alpha": "1", "kappa0": "1/2", "lam": "1/10", "noise": "0"}
+    path = tmp_path / "eigenvalues.csv"
+    for content, words in (("1.0\nx", "line 3"), ("-1\n2", "line 2"), ("nan\n2", "line 2"), ("1", "no")):
+        path.write_text("eigenvalue\n" + content + "\n")
+        with pytest.raises(ProblemError, match=words):
+            read_spectrum(path, stated)
+    with pytest.raises(ProblemError, match="alpha is not in the file's name"):
+        read_spectrum(path, stated | {"alpha": None})
+
+
+def test_trained_networks_with_more_outliers_err_less():
+    """Power-law target at d = 40: eigenvalues above the predicted edge of the noise, and the error."""
+    counts, predicted, errors = [], [], []
+    for alpha in ("1/20", "1/5", "1/2"):
+        problem = Problem(PowerLaw("3/2", 40), alpha, lam="1/20", noise="1/10")
+        runs = list(simulate(problem, 40, 3, sensing="gaussian"))
+        spectrum = learned_spectrum(solve(problem), 2)
+        (noise,) = spectrum.bands
+        above = [(np.array(run["spectrum"]) > noise.high).sum() for run in runs]
+        counts.append(np.mean(above))
+        predicted.append(sum(one.eigenvalue > noise.high for one in spectrum.outliers))
+        errors.append(np.mean([run["measured"]["excess_risk"] for run in runs]))
+    assert counts[0] < counts[1] < counts[2]
+    assert errors[0] > errors[1] > errors[2]
+    assert np.allclose(counts, predicted, atol=1)

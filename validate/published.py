@@ -195,7 +195,7 @@ def _with_scatter(rows: list[PublishedRow]) -> list[PublishedRow]:
     The second difference of independent errors has six times their variance; its robust scale over
     the neighbouring eleven points, relative to the value, is the scatter of a point.
     """
-    if len(rows) < 5:
+    if len(rows) < 11:
         return rows
     scatter: dict[str, list[float]] = {}
     for key in rows[0].values:
