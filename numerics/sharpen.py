@@ -45,10 +45,15 @@ def sharpen(found: Spectrum, solution: Solution) -> Spectrum:
     if solution.digits <= 15:
         raise ProblemError("edges have as many digits as the solution: solve with more than 15")
     here = learned(solution)
-    if here.nothing:
+    if here.rho == 0:
         return found
     ctx = context(solution.digits + _GUARD)
     tau, theta, rho = _scale(solution, ctx)
+    if here.tau == 0:  # the edges of the target
+        support = [pair for pair in mp_law(solution.problem.target, ctx).support if pair[1] > 0]
+        pairs = zip(found.bands, support, strict=True)
+        exact_bands = (replace(b, low=rho * low, high=rho * high) for b, (low, high) in pairs)
+        return replace(found, bands=tuple(exact_bands))
     near, _ = without_outliers(solution, here)
     spent = len(found.outliers) / (solution.problem.d or 1)
     cut = here.cut(near, spent)

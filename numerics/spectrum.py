@@ -78,13 +78,32 @@ def learned_spectrum(solution: Solution, points: int = 200) -> Spectrum:
     band is that of all others.
     """
     here = learned(solution)
-    if here.nothing:
-        return Spectrum(1 - float(solution.values["rank_fraction"]), (), ())
+    if here.rho == 0:
+        return Spectrum(1.0, (), ())
+    if here.tau == 0:
+        return _without_noise(here, points)
     nu, outliers = without_outliers(solution, here)
     cut = here.cut(nu, len(outliers) / (solution.problem.d or 1))
     bands = tuple(_band(nu, max(low, cut), high, here, points) for low, high in nu.bands() if high > cut)
     atom = 0.0 if cut == -np.inf else 1 - float(solution.values["rank_fraction"])
     return Spectrum(atom, bands, outliers)
+
+
+def _without_noise(here: Learned, points: int) -> Spectrum:
+    """The law of rho S0; its atoms are bands of no width."""
+    law, bands = here.law, []
+    if isinstance(law, ClosedLaw):
+        low, high = (float(edge) for edge in law.support[-1])
+        x, weights = band_nodes(low, high, points)
+        density = -law.stieltjes(x + 0j)[0].imag / np.pi
+        atom = max(0.0, 1 - float(law.kappa0))
+        error = abs(float(weights @ density) - (1 - atom))
+        scaled = here.rho * x, density / here.rho
+        return Spectrum(atom, (Band(here.rho * low, here.rho * high, *scaled, 1 - atom, error),), ())
+    for value, weight in zip(here.rho * law.values, law.weights, strict=True):
+        if value > 0:
+            bands.append(Band(float(value), float(value), np.empty(0), np.empty(0), float(weight), 0.0))
+    return Spectrum(1.0 - sum(band.mass for band in bands), tuple(bands), ())
 
 
 def without_outliers(solution: Solution, here: Learned) -> tuple[FreeConvolution, tuple[Outlier, ...]]:

@@ -54,7 +54,8 @@ def view(found: Spectrum, solution: Solution, of: str) -> Spectrum:
         if direct:
             raise ProblemError("direct training (frobenius) learns S itself: there is no W")
         return _weights(found, solution)
-    return _folded(found, solution) if of == "map" and direct else found
+    noisy = not learned(solution).nothing  # without noise no eigenvalue is negative
+    return _folded(found, solution) if of == "map" and direct and noisy else found
 
 
 def _singular_value(ctx: MPContext | None) -> Any:

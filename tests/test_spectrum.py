@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onehead
-from derive import MarchenkoPastur, PowerLaw, Problem
+from derive import Atoms, MarchenkoPastur, PowerLaw, Problem
 from numerics import solve
 from numerics.convolution import FreeConvolution
 from numerics.laws import float_law
+from numerics.sharpen import sharpen
 from numerics.spectrum import learned_spectrum
+from numerics.views import view
 
 
 def moment(spectrum, power, d=1):
@@ -93,6 +95,29 @@ def test_a_collapsed_solution_is_an_atom():
     solution = solve(Problem(MarchenkoPastur("1/2"), alpha="1/10", lam=50, noise="1/10"))
     spectrum = learned_spectrum(solution)
     assert (spectrum.atom, spectrum.bands, spectrum.outliers) == (1, (), ())
+
+
+@pytest.mark.parametrize(
+    "target", [MarchenkoPastur("1/2"), MarchenkoPastur(2), Atoms((0, 1, 3)), PowerLaw("3/2", 20)]
+)
+@pytest.mark.parametrize("of", ["S", "weights", "map"])
+def test_a_recovered_target_is_the_spectrum(target, of):
+    """No noise, R = 0: the law of S0 itself, to digits."""
+    solution = solve(Problem(target, alpha=3, lam=0, noise=0), 30)
+    assert solution.phase == "recovered"
+    rough = learned_spectrum(solution)
+    assert math.isclose(rough.atom + sum(b.mass for b in rough.bands), 1, abs_tol=1e-9)
+    assert math.isclose(rough.atom, 1 - float(target.rank_fraction), abs_tol=1e-12)
+    found = view(sharpen(rough, solution), solution, of)
+    ends = sorted(float(high) for _, high in float_law(target).support if high > 0)
+    power = 0.5 if of == "weights" else 1
+    scale = math.sqrt(solution.problem.d or 1) if of == "weights" else 1
+    mine = [float(band.high) for band in found.bands]
+    assert np.allclose(mine, scale * np.array(ends) ** power)
+    assert all(
+        len(text.replace(".", "").lstrip("0")) >= 20 or float(text).is_integer()
+        for text in (band["high"] for band in found.to_dict(30)["bands"])
+    )
 
 
 def test_command_line(monkeypatch, capsys, tmp_path):

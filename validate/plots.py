@@ -228,6 +228,8 @@ def plot_spectrum(
     for band in found.bands:
         panel.plot(band.x, band.density, color=COLOURS[0])
         panel.fill_between(band.x, band.density, color=COLOURS[0], alpha=0.15)
+        if band.low == band.high:  # an atom of a target that is recovered without noise
+            panel.axvline(float(band.low), color=COLOURS[0])
     if found.outliers:
         places = [float(outlier.eigenvalue) for outlier in found.outliers]
         panel.plot(places, [0.0] * len(places), "^", color=COLOURS[1], clip_on=False, label="outliers")
