@@ -23,7 +23,7 @@ from derive.saddle_steps import saddle_steps
 from derive.scaling import regimes
 from derive.scaling_steps import scaling_steps
 from derive.spectrum_steps import spectrum_steps
-from derive.steps import render
+from derive.steps import Step, render
 from derive.targets import Target
 from derive.tiling import box, tiles
 from numerics import solve, solve_optimal
@@ -101,6 +101,9 @@ LamGrid = Annotated[
     str, typer.Option("--lam", help="Values or a range as for alpha; or `optimal`, the least risk.")
 ]
 Digits = Annotated[int, typer.Option(help="Significant digits; above 15 in mpmath.")]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Run the check of every step instead of printing it.")
+]
 Output = Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")]
 Store = Annotated[Path | None, typer.Option(help="Keep finished points in this file; a rerun resumes.")]
 
@@ -272,6 +275,26 @@ def solve_at(
     return solve(state(lam), digits, tolerance=tolerance)
 
 
+def _derive(chain: Callable[[], list[Step]], fmt: str, output: Path | None, verify: bool) -> None:
+    """Print a chain, or run the check of each of its steps."""
+    check_output(output)
+    steps = chain()
+    if not verify:
+        write(render(steps, fmt), output)
+        return
+    rows = []
+    for step in track(steps, description="checks", console=notes, transient=True):
+        rows.append({"step": step.name, "verdict": "holds" if step.verify() else "FAILS"})
+    if fmt == "json":
+        write(as_json(rows), output)
+    else:
+        cells = [list(row.values()) for row in rows]
+        write(as_text(Table("Each step's own check", ("step", "verdict"), cells)), output)
+    failed = [row["step"] for row in rows if row["verdict"] == "FAILS"]
+    if failed:
+        raise ArithmeticError(f"{len(failed)} of {len(rows)} steps do not hold: {', '.join(failed)}")
+
+
 # --- commands -------------------------------------------------------------------------------------
 
 
@@ -299,6 +322,21 @@ def derive_saddle(
     """The saddle-point equations and their reduction."""
     check_output(output)
     write(render(saddle_steps(channel.symbolic(penalty)), fmt), output)
+
+
+@derive_app.command("replica")
+@takes(channel=ChannelOptions)
+def derive_replica(
+    channel: ChannelOptions,
+    penalty: Penalty = "nuclear",
+    fmt: StepFormat = "text",
+    output: Output = None,
+    verify: Verify = False,
+) -> None:
+    """From the replicated partition function to the potential."""
+    from derive.replica import replica_steps
+
+    _derive(lambda: replica_steps(channel.symbolic(penalty)), fmt, output, verify)
 
 
 @derive_app.command("scaling")

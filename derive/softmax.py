@@ -334,6 +334,8 @@ class SoftmaxChannel:
         if self.noise_at == "inside":
             return sp.Integer(0)
         squares = sp.Sum(sp.KroneckerDelta(b, c), (b, 1, self.tokens), (c, 1, self.tokens)).doit()
+        # c is a token: the condition c <= T that SymPy keeps is always met.
+        squares = squares.replace(sp.Piecewise, lambda *branches: branches[0][0])
         per_row = sp.simplify(squares / self.tokens)
         return s.Delta * per_row * self.tokens
 
