@@ -9,7 +9,7 @@ import sympy as sp
 
 from derive.generate import latex
 
-__all__ = ["Step", "mutations", "render"]
+__all__ = ["Check", "Step", "mutations", "render"]
 
 Check = Callable[[Any, Any], bool]
 
@@ -77,7 +77,8 @@ def mutations(expression: sp.Basic) -> list[sp.Basic]:
             for i, entry in enumerate(entries)
             for new in ([entry + 1] if entry == 0 else mutations(entry))
         ]
-    return [2 * expression, *_inside(expression)]
+    changed = [2 * expression, *_inside(expression)]
+    return [new for new in changed if new != expression]
 
 
 def _inside(expression: sp.Basic) -> list[sp.Basic]:
