@@ -339,6 +339,21 @@ def derive_replica(
     _derive(lambda: replica_steps(channel.symbolic(penalty)), fmt, output, verify)
 
 
+@derive_app.command("amp")
+@takes(channel=ChannelOptions)
+def derive_amp(
+    channel: ChannelOptions,
+    penalty: Penalty = "nuclear",
+    fmt: StepFormat = "text",
+    output: Output = None,
+    verify: Verify = False,
+) -> None:
+    """Message passing, its state evolution, and that its fixed points are the saddle points."""
+    from derive.amp import amp_steps
+
+    _derive(lambda: amp_steps(channel.symbolic(penalty)), fmt, output, verify)
+
+
 @derive_app.command("scaling")
 def derive_scaling(fmt: StepFormat = "text", output: Output = None) -> None:
     """The exponents: modes, edge of the noise, and the balance of every regime."""
