@@ -29,6 +29,7 @@ from derive.tiling import box, tiles
 from numerics import solve, solve_optimal
 from numerics.decomposition import term_record
 from numerics.emergence import emergence, staircase
+from numerics.message_passing import check_message_passing
 from numerics.precision import check_digits
 from numerics.sharpen import sharpen
 from numerics.solution import KEYS, Solution
@@ -733,6 +734,42 @@ def _print_validation(
             )
         cells = [list(row.values()) for row in rows]
         write(as_text(Table(solution.problem.describe(), list(rows[0]), cells, note)), output)
+
+
+@app.command("amp")
+@takes(target=TargetOptions, channel=ChannelOptions)
+def amp_command(
+    target: TargetReader,
+    channel: ChannelOptions,
+    alpha: Alpha,
+    lam: Lam,
+    d: Annotated[int, typer.Option(help="Matrix size d.")],
+    penalty: Penalty = "nuclear",
+    noise: Noise = "0",
+    seeds: Annotated[int, typer.Option(help="Independent runs, at least 2.")] = 8,
+    iterations: Annotated[int, typer.Option(help="Iterations from S = 0.")] = 8,
+    sensing: Annotated[
+        str, typer.Option(help="gaussian, or tokens with their finite-size skewness.")
+    ] = "gaussian",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    fmt: Format = "text",
+    output: Output = None,
+) -> None:
+    """Run message passing on sampled data and compare each iteration with the state evolution."""
+    check_output(output)
+    try:
+        from validate.amp import compare_iterates, runs
+    except ModuleNotFoundError as missing:
+        raise ProblemError(
+            f"message passing needs {missing.name}: install onehead with the simulate extra"
+        ) from None
+    stated = partial(channel.problem, target(d), alpha, noise=noise, penalty=penalty, d=d)
+    check_message_passing(stated(lam if lam != "optimal" else 1))
+    solution = solve_at(stated, lam)
+    started = runs(solution.problem, d, seeds, iterations, sensing=sensing, device=device)
+    shown = track(started, description="seeds", total=seeds, console=notes, transient=True)
+    rows = compare_iterates(solution, list(shown))
+    _print_rows(rows, solution.problem.describe(), fmt, output)
 
 
 @app.command("compare")

@@ -26,7 +26,7 @@ from derive.softmax import SoftmaxChannel
 from derive.spectra import PositivePart, SpectralIntegral, SpectralPair, free_moments
 from derive.steps import Check, Step
 
-__all__ = ["amp_steps", "fixed_point"]
+__all__ = ["amp_steps", "fixed_point", "linear_message", "output_maps"]
 
 _p, _r, _v, _w = sp.symbols("p r v w", integer=True, positive=True)
 _X, _S, _f, _B = (sp.IndexedBase(name) for name in "XSfB")
@@ -187,13 +187,23 @@ def _check_matrix_memory(definition: sp.Eq, result: sp.Eq) -> bool:
 def _channel_maps(channel: Channel) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
     """A, M, C of one iteration from the overlaps and V."""
     if isinstance(channel, LinearChannel):
-        prox = next(step.result.rhs for step in channel.steps() if step.name == "proximal operator")
-        f = sp.factor((prox - channel.omega) / s.V).subs(channel.y, channel.label)
+        f = linear_message(channel).subs(channel.y, channel.label)
         moments = sp.diag(sp.Matrix([[s.Q0, s.m], [s.m, s.q]]), sp.eye(1))
         square = gaussian_average(sp.expand(f**2), (channel.u0, channel.omega, channel.xi), moments)
         slopes = sp.diff(f, channel.omega), sp.diff(f, channel.u0)
         return -s.alpha * slopes[0], s.alpha * slopes[1], s.alpha / 2 * square
     return _stein_maps(channel)
+
+
+def linear_message(channel: LinearChannel) -> sp.Expr:
+    """f(y, omega, V) = (u* - omega)/V of the quadratic loss."""
+    prox = next(step.result.rhs for step in channel.steps() if step.name == "proximal operator")
+    return sp.factor((prox - channel.omega) / s.V)
+
+
+def output_maps(channel: Channel) -> dict[str, sp.Expr]:
+    """A, M and C of one iteration from the overlaps and V; of a softmax channel, in its averages."""
+    return dict(zip("AMC", _channel_maps(channel), strict=True))
 
 
 def _stein_maps(channel: SoftmaxChannel) -> tuple[sp.Expr, sp.Expr, sp.Expr]:

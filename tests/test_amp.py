@@ -1,16 +1,20 @@
 """Message passing is the state evolution is the saddle point, and no check of a step is idle."""
 
 import shutil
+import statistics
 import subprocess
 from dataclasses import replace
 
 import pytest
 import sympy as sp
 
-from derive import Problem
+from derive import Atoms, Problem, ProblemError
 from derive.amp import amp_steps, fixed_point
 from derive.saddle import saddle_equations
 from derive.steps import mutations, render
+from numerics import solve
+from numerics.message_passing import iterates
+from validate.compare import standardise
 
 PROBLEMS = {
     "linear": Problem(),
@@ -56,3 +60,74 @@ def test_the_document_compiles(name, tmp_path):
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "chain.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+# --- run on data ----------------------------------------------------------------------------------
+
+PROBLEM = Problem(Atoms((0, 2)), alpha="3/10", lam="1/5", noise="1/10")
+
+
+@pytest.mark.parametrize("penalty", ["nuclear", "frobenius"])
+def test_state_evolution_settles_on_the_saddle_point(penalty):
+    problem = replace(PROBLEM, penalty=penalty)
+    *_, last = iterates(problem, 80)
+    values = solve(problem).values
+    for name in ("q", "m", "V", "A", "M", "C", "excess_risk", "trace"):
+        assert last[name] == pytest.approx(float(values[name]), rel=1e-9), name
+
+
+@pytest.mark.parametrize("penalty", ["nuclear", "frobenius"])
+def test_iterates_follow_the_state_evolution(penalty):
+    """Within four standard errors at d = 80, iteration by iteration."""
+    pytest.importorskip("torch")
+    from validate.amp import message_passing
+
+    problem = replace(PROBLEM, penalty=penalty)
+    names = ("q", "m", "excess_risk", "trace")
+    if penalty == "nuclear":
+        names += ("V",)  # without a threshold it does not fluctuate
+    runs = [message_passing(problem, 80, seed, 6).measured for seed in range(12)]
+    for t, theory in enumerate(iterates(problem, 6)):
+        for row in standardise(theory, [run[t] for run in runs], names):
+            assert abs(row.z) < 4, (t, row)
+
+
+@pytest.mark.parametrize("penalty", ["nuclear", "frobenius"])
+def test_the_fixed_point_is_the_trained_matrix(penalty):
+    """At every d, since A drops out of B = A S + gradient at a fixed point."""
+    pytest.importorskip("torch")
+    from validate.amp import message_passing
+    from validate.train import train
+
+    problem = replace(PROBLEM, penalty=penalty)
+    run = message_passing(problem, 30, 5, 200)
+    trained = train(problem, 30, 5, sensing="gaussian")
+    for name in ("q", "m", "excess_risk", "trace"):
+        assert run.measured[-1][name] == pytest.approx(trained.measured[name], abs=1e-4), name
+
+
+def test_the_divergence_is_that_of_the_denoiser():
+    """Against random directions G: E Tr G DF[G]/d = 2 V for G of the semicircle law."""
+    torch = pytest.importorskip("torch")
+    from validate.amp import denoise
+
+    d, generator, step = 60, torch.Generator().manual_seed(0), 1e-6
+    raw = torch.randn(201, d, d, generator=generator, dtype=torch.float64)
+    B, *directions = (raw + raw.transpose(1, 2)) / (2 * d) ** 0.5
+    F, V = denoise(B, 0.7, 0.3, "nuclear")
+    found = [
+        float((G * (denoise(B + step * G, 0.7, 0.3, "nuclear")[0] - F)).sum()) / step / d / 2
+        for G in directions
+    ]
+    error = statistics.stdev(found) / len(found) ** 0.5
+    # The diagonal pairs, which the limit drops, are 1/d of all.
+    assert abs(statistics.fmean(found) - V) < 4 * error + 1 / (0.7 * d)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [replace(PROBLEM, lam=0), Problem(Atoms((0, 2)), task="seq2lab", tokens=2, alpha=1, lam=1, noise=0)],
+)
+def test_what_it_is_not_written_for_is_refused(problem):
+    with pytest.raises(ProblemError, match="message passing"):
+        next(iterates(problem, 1))

@@ -1,0 +1,150 @@
+"""Approximate message passing on sampled data: the iteration of `derive.amp`, for the linear task.
+
+It is not damped: only without damping do the iterates follow the state evolution one by one (a damped
+iteration keeps the fixed points, but each memory term would have to remember all messages before).
+The linear task, which is convex, does not need it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sympy as sp
+import torch
+
+from derive import symbols as s
+from derive.amp import linear_message
+from derive.exact import ProblemError
+from derive.generate import compile_function
+from derive.linear import LinearChannel
+from derive.model import Problem
+from numerics.message_passing import START, check_message_passing, iterates
+from numerics.solution import Solution
+from validate.compare import standardise
+from validate.data import SENSING, draw_sample, draw_target, sample_size
+from validate.sample import Sample
+from validate.train import resolve_device
+
+__all__ = ["Run", "compare_iterates", "message_passing", "runs"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what each iteration measures, and the last S, shape (d, d)."""
+
+    measured: list[dict[str, float]]
+    S: torch.Tensor
+
+
+def message_passing(
+    problem: Problem,
+    d: int,
+    seed: int,
+    iterations: int,
+    *,
+    sensing: str = "gaussian",
+    device: str = "cpu",
+) -> Run:
+    """Iterate from S = 0 on the target and the data that `validate.train.train` draws with this seed.
+
+    Raises
+    ------
+    ProblemError
+        See `numerics.message_passing.check_message_passing` and `validate.data`.
+    """
+    check_message_passing(problem)
+    where = resolve_device(device)
+    generator = torch.Generator().manual_seed(seed)
+    S0 = draw_target(problem, d, generator)
+    data = draw_sample(problem, S0, sample_size(problem, d), sensing, generator).map(where)
+    S0 = S0.to(where)
+    S, measured = torch.zeros_like(S0), []
+    for iterate, V in _iterate(problem, data, d, iterations):
+        S = iterate
+        measured.append(_measure(S, S0) | {"V": V})
+    return Run(measured, S.cpu())
+
+
+def runs(problem: Problem, d: int, seeds: int, iterations: int, **options: str) -> Iterator[Run]:
+    """Runs with seeds 0, 1, ...
+
+    Raises
+    ------
+    ProblemError
+        Fewer than two seeds, no iteration, d below 2, an unknown sensing, and see `message_passing`.
+    """
+    if seeds < 2:
+        raise ProblemError(f"seeds must be at least 2, not {seeds}: one run has no standard error")
+    if iterations < 1:
+        raise ProblemError(f"iterations must be at least 1, not {iterations}")
+    if d < 2:
+        raise ProblemError(f"d must be at least 2, not {d}")
+    sensing = options.get("sensing", "gaussian")
+    if sensing not in SENSING:
+        raise ProblemError(f"unknown sensing {sensing!r}: choose from {', '.join(SENSING)}")
+    check_message_passing(problem)
+    return (message_passing(problem, d, seed, iterations, **options) for seed in range(seeds))
+
+
+def compare_iterates(solution: Solution, finished: list[Run]) -> list[dict[str, Any]]:
+    """Iteration by iteration: state evolution, mean over runs, its standard error, z, and the saddle
+    point that both settle on.
+    """
+    problem, rows = solution.problem, []
+    # Without a threshold V is the same number in every run.
+    names = ("q", "m", "excess_risk", "trace", *(["V"] if problem.penalty == "nuclear" else []))
+    for t, theory in enumerate(iterates(problem, len(finished[0].measured)), 1):
+        for row in standardise(theory, [run.measured[t - 1] for run in finished], names):
+            stated = {"iteration": t, "quantity": row.quantity, "theory": row.theory}
+            stated |= {"simulation": row.simulation, "standard_error": row.standard_error, "z": row.z}
+            rows.append(stated | {"saddle_point": float(solution.values[row.quantity])})
+    return rows
+
+
+def _iterate(
+    problem: Problem, data: Sample, d: int, iterations: int
+) -> Iterator[tuple[torch.Tensor, float]]:
+    lam, message = float(problem.lam), _message()
+    V, f = START["V"], torch.zeros_like(data.labels)
+    S = torch.zeros(d, d).to(f)
+    for _ in range(iterations):
+        # u = h/sqrt(2) on the diagonal, and so is X.
+        omega = data.matrix_field(S) / 2**0.5 - V * f
+        f, slope = message(data.labels, omega, V)
+        A = -len(data) / d**2 * slope
+        B = A * S + data._matrix_gradient(f, d) / (2**0.5 * d)
+        S, V = denoise(B, A, lam, problem.penalty)
+        yield S, V
+
+
+def _message() -> Any:
+    channel = LinearChannel()
+    f = linear_message(channel)
+    outputs = {"f": f, "slope": sp.diff(f, channel.omega)}
+    return compile_function("message", (channel.y, channel.omega, s.V), outputs, "numpy", np)
+
+
+def denoise(B: torch.Tensor, A: float, lam: float, penalty: str) -> tuple[torch.Tensor, float]:
+    """F(B) eigenvalue by eigenvalue, and half the mean divided difference of F over all pairs."""
+    if penalty == "frobenius":
+        return B / (A + lam), 1 / (2 * (A + lam))
+    x, vectors = torch.linalg.eigh(B)
+    kept = (x - lam).clamp(min=0)
+    S = (vectors * (kept / A)) @ vectors.T
+    above = (x > lam).to(x)
+    run, rise = x[:, None] - x, kept[:, None] - kept
+    # On the same side of the threshold the difference is exact, whatever the distance.
+    same = above[:, None] == above
+    differences = torch.where(same, above[:, None], rise / torch.where(same, 1.0, run))
+    return S, float(differences.mean() / (2 * A))
+
+
+def _measure(S: torch.Tensor, S0: torch.Tensor) -> dict[str, float]:
+    d = S.shape[0]
+    return {
+        "q": float(S.square().sum() / d),
+        "m": float((S * S0).sum() / d),
+        "excess_risk": float((S - S0).square().sum() / d),
+        "trace": float(S.trace() / d),
+    }
