@@ -3,7 +3,8 @@
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -90,6 +91,9 @@ Eigenvalues = Annotated[
 ]
 Weights = Annotated[str | None, typer.Option(help="Weights of the listed eigenvalues (default equal).")]
 Size = Annotated[int | None, typer.Option("--d", help="Matrix size d.")]
+RequiredSize = Annotated[int, typer.Option("--d", help="Matrix size d.")]
+Seeds = Annotated[int, typer.Option(help="Independent runs, at least 2.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Width = Annotated[int | None, typer.Option(help="Student width p, 1..d (default d).")]
 Noise = Annotated[str, typer.Option(help="Label noise variance Delta.")]
 Alpha = Annotated[str, typer.Option(help="Samples over d^2.")]
@@ -274,6 +278,17 @@ def solve_at(
     if lam == "optimal":
         return solve_optimal(state(0), digits, tolerance)
     return solve(state(lam), digits, tolerance=tolerance)
+
+
+@contextmanager
+def simulate_extra(work: str) -> Iterator[None]:
+    """Say what to install where an import for this work fails."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise ProblemError(
+            f"{work} needs {missing.name}: install onehead with the simulate extra"
+        ) from None
 
 
 def _derive(chain: Callable[[], list[Step]], fmt: str, output: Path | None, verify: bool) -> None:
@@ -632,16 +647,16 @@ def validate_command(
     channel: ChannelOptions,
     alpha: Alpha,
     lam: Lam,
-    d: Annotated[int, typer.Option(help="Matrix size d.")],
+    d: RequiredSize,
     penalty: Penalty = "nuclear",
     width: Width = None,
     noise: Noise = "0",
-    seeds: Annotated[int, typer.Option(help="Independent runs, at least 2.")] = 8,
+    seeds: Seeds = 8,
     optimizer: Annotated[str, typer.Option(help="lbfgs or adam.")] = "lbfgs",
     sensing: Annotated[
         str, typer.Option(help="tokens, or gaussian as a finite-size control.")
     ] = "tokens",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "cpu",
     batch: Annotated[int | None, typer.Option(help="Samples in a mini-batch of adam.")] = None,
     precision: Annotated[str, typer.Option(help="float64 or float32, of the training.")] = "float64",
     tolerance: Tolerance = 1e-4,
@@ -655,12 +670,8 @@ def validate_command(
     """Train networks and compare them with theory, in standard errors."""
     check_output(output)
     check_output(plot)
-    try:
+    with simulate_extra("training"):
         from validate.simulate import simulate
-    except ModuleNotFoundError as missing:
-        raise ProblemError(
-            f"training needs {missing.name}: install onehead with the simulate extra"
-        ) from None
     more = {"penalty": penalty, "width": width, "d": d}
     stated = partial(channel.problem, target(d), alpha, noise=noise, **more)
     solution = solve_at(stated, lam, tolerance=tolerance)
@@ -699,16 +710,7 @@ def _print_validation(
         vectors = [terms.measure(Eigenvectors.from_dict(run["eigenvectors"])) for run in runs]
         comparisons += standardise(terms.values, vectors, terms.values)
     match = compare_spectrum(solution, [tuple(run["spectrum"]) for run in runs])
-    rows = [
-        {
-            "quantity": c.quantity,
-            "theory": c.theory,
-            "simulation": c.simulation,
-            "standard_error": c.standard_error,
-            "z": c.z,
-        }
-        for c in comparisons
-    ]
+    rows = [c.row() for c in comparisons]
     unconverged = sum(not run["converged"] for run in runs)
     spectrum = {
         "ks_distance": match.ks,
@@ -743,26 +745,22 @@ def amp_command(
     channel: ChannelOptions,
     alpha: Alpha,
     lam: Lam,
-    d: Annotated[int, typer.Option(help="Matrix size d.")],
+    d: RequiredSize,
     penalty: Penalty = "nuclear",
     noise: Noise = "0",
-    seeds: Annotated[int, typer.Option(help="Independent runs, at least 2.")] = 8,
+    seeds: Seeds = 8,
     iterations: Annotated[int, typer.Option(help="Iterations from S = 0.")] = 8,
     sensing: Annotated[
         str, typer.Option(help="gaussian, or tokens with their finite-size skewness.")
     ] = "gaussian",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "cpu",
     fmt: Format = "text",
     output: Output = None,
 ) -> None:
     """Run message passing on sampled data and compare each iteration with the state evolution."""
     check_output(output)
-    try:
+    with simulate_extra("message passing"):
         from validate.amp import compare_iterates, runs
-    except ModuleNotFoundError as missing:
-        raise ProblemError(
-            f"message passing needs {missing.name}: install onehead with the simulate extra"
-        ) from None
     stated = partial(channel.problem, target(d), alpha, noise=noise, penalty=penalty, d=d)
     check_message_passing(stated(lam if lam != "optimal" else 1))
     solution = solve_at(stated, lam)
@@ -1028,7 +1026,7 @@ def _print_check(
 @app.command("emergence")
 def emergence_command(
     gamma: Annotated[str, typer.Option(help="Exponent of the power-law target, above 1/2.")],
-    d: Annotated[int, typer.Option(help="Matrix size d.")],
+    d: RequiredSize,
     modes: Annotated[int, typer.Option(help="How many modes, from the largest.")] = 20,
     lam: Annotated[str, typer.Option(help="Penalty, fixed while n grows; 0 is the limit 0+.")] = "0",
     noise: Noise = "0",

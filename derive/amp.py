@@ -184,14 +184,12 @@ def _check_matrix_memory(definition: sp.Eq, result: sp.Eq) -> bool:
 # --- state evolution ------------------------------------------------------------------------------
 
 
-def _channel_maps(channel: Channel) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
-    """A, M, C of one iteration from the overlaps and V."""
+def output_maps(channel: Channel) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
+    """A, M, C of one iteration from the overlaps and V; of a softmax channel, in its averages."""
     if isinstance(channel, LinearChannel):
         f = linear_message(channel).subs(channel.y, channel.label)
-        moments = sp.diag(sp.Matrix([[s.Q0, s.m], [s.m, s.q]]), sp.eye(1))
-        square = gaussian_average(sp.expand(f**2), (channel.u0, channel.omega, channel.xi), moments)
         slopes = sp.diff(f, channel.omega), sp.diff(f, channel.u0)
-        return -s.alpha * slopes[0], s.alpha * slopes[1], s.alpha / 2 * square
+        return -s.alpha * slopes[0], s.alpha * slopes[1], s.alpha / 2 * channel.average(f**2)
     return _stein_maps(channel)
 
 
@@ -199,11 +197,6 @@ def linear_message(channel: LinearChannel) -> sp.Expr:
     """f(y, omega, V) = (u* - omega)/V of the quadratic loss."""
     prox = next(step.result.rhs for step in channel.steps() if step.name == "proximal operator")
     return sp.factor((prox - channel.omega) / s.V)
-
-
-def output_maps(channel: Channel) -> dict[str, sp.Expr]:
-    """A, M and C of one iteration from the overlaps and V; of a softmax channel, in its averages."""
-    return dict(zip("AMC", _channel_maps(channel), strict=True))
 
 
 def _stein_maps(channel: SoftmaxChannel) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
@@ -223,7 +216,7 @@ def _state_evolution(problem: Problem) -> list[Step]:
     field, student = sp.symbols("E[f.u0] E[f.omega]")
     Q = sp.Symbol("Q0")
     overlap = SpectralIntegral(s.x * _F(s.x), s.M, s.C) - 2 * s.C * s.V
-    A, M, C = _channel_maps(problem.channel)
+    A, M, C = output_maps(problem.channel)
     square = sp.Symbol("E[f.f]")
     return [
         Step(
@@ -334,7 +327,7 @@ def fixed_point(problem: Problem) -> dict[sp.Symbol, sp.Expr]:
     )
     q = SpectralIntegral(sp.expand(square), s.M, s.C)
     m = (SpectralIntegral(sp.expand(s.x * F), s.M, s.C) - 2 * s.C * V) / s.M
-    A, M, C = _channel_maps(problem.channel)
+    A, M, C = output_maps(problem.channel)
     spectral = {s.q: q, s.m: m, s.V: V}
     in_moments = {k: free_moments(value, s.mean, s.Q0) for k, value in spectral.items()}
     return in_moments | {s.A: A, s.M: M, s.C: C}

@@ -16,10 +16,8 @@ from derive.exact import ProblemError
 from derive.generate import compile_function
 from derive.linear import LinearChannel
 from derive.model import Problem
-from derive.spectra import CUT_MOMENTS
-from numerics.convolution import CutValues, FreeConvolution
 from numerics.laws import float_law
-from numerics.two_sided_equations import SPECTRAL, spectral_function
+from numerics.two_sided_equations import spectral_values
 
 __all__ = ["START", "check_message_passing", "iterates"]
 
@@ -49,7 +47,8 @@ def check_message_passing(problem: Problem) -> None:
 
 @lru_cache(maxsize=1)
 def _output() -> Any:
-    return compile_function("output", _ARGUMENTS, output_maps(LinearChannel()), "numpy", np)
+    maps = dict(zip("AMC", output_maps(LinearChannel()), strict=True))
+    return compile_function("output", _ARGUMENTS, maps, "numpy", np)
 
 
 def iterates(problem: Problem, iterations: int) -> Iterator[dict[str, float]]:
@@ -70,21 +69,11 @@ def iterates(problem: Problem, iterations: int) -> Iterator[dict[str, float]]:
     check_message_passing(problem)
     law = float_law(problem.target)
     alpha, lam, noise = (float(v) for v in (problem.alpha, problem.lam, problem.noise))
-    Q0, mean = float(law.Q0), float(law.mean)
     now = dict(START)
     for _ in range(iterations):
-        A, M, C = map(float, _output()(alpha, noise, Q0, now["q"], now["m"], now["V"]))
-        if problem.penalty == "frobenius":
-            moments, tau2, theta = CutValues(1, 0, 0, 0, 0, 0, 0, 0, 0j), 0.0, 0.0
-            gap = (A + lam - M) / (A + lam)
-        else:
-            tau2, theta, gap = C / M**2, lam / M, (A - M) / A
-            moments, _ = FreeConvolution(law, tau2).capped_cut(theta, 1.0)
-        values = spectral_function(problem.penalty)(
-            *(A, gap, C, lam, Q0, mean, tau2, theta, moments.defect),
-            *(getattr(moments, name) for name in CUT_MOMENTS.values()),
-        )
-        side = {k: float(v) for k, v in zip(SPECTRAL, values, strict=True)}
+        A, M, C = map(float, _output()(alpha, noise, law.Q0, now["q"], now["m"], now["V"]))
+        output = {"A": A, "M": M, "C": C, "gap": (A - M) / A}
+        side = spectral_values(problem.penalty, law, lam, output)
         now = {"A": A, "M": M, "C": C} | {k: side[k] for k in ("q", "m", "V", "trace")}
         now["excess_risk"] = side["R"]
         yield now

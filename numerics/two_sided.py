@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from derive import symbols as s
 from derive.model import Problem
 from derive.softmax import SoftmaxChannel
-from derive.spectra import CUT_MOMENTS
 from numerics.channel import Averages, channel_averages, labels, prox_failures
-from numerics.convolution import CutValues, FreeConvolution
+from numerics.convolution import FreeConvolution
 from numerics.label_lattice import LabelLattice
 from numerics.laws import float_law
 from numerics.nodes import Geometry, Nodes, sobol
 from numerics.prox import SoftmaxRows
 from numerics.solution import NotConverged
-from numerics.two_sided_equations import OUTPUT, SPECTRAL, channel_functions, spectral_function
+from numerics.two_sided_equations import OUTPUT, SPECTRAL, channel_functions, spectral_values
 
 __all__ = ["Point", "TwoSidedSolver"]
 
@@ -75,9 +74,8 @@ class TwoSidedSolver:
         self.law = float_law(problem.target)
         self.alpha, self.lam, self.noise = map(float, (problem.alpha, problem.lam, problem.noise))
         self.beta0, self.cap = float(channel.beta0), float(problem.rank_cap)
-        self.Q0, self.mean = self.law.Q0, float(self.law.mean)
+        self.Q0 = self.law.Q0
         self._geometry, self._risk, self._output = channel_functions(channel)
-        self._spectral = spectral_function(problem.penalty)
 
     @property
     def label_noises(self) -> int:
@@ -119,18 +117,7 @@ class TwoSidedSolver:
 
     def spectral(self, conjugates: dict[str, float]) -> dict[str, float]:
         """(A, M, C) -> overlaps, through the law of S0 + tau G."""
-        A, M, C, gap = (conjugates[k] for k in OUTPUT)
-        if self.problem.penalty == "frobenius":
-            gap = (A + self.lam - M) / (A + self.lam)
-            moments, tau2, theta = CutValues(1, 0, 0, 0, 0, 0, 0, 0, 0j), 0.0, 0.0
-        else:
-            tau2, theta = C / M**2, self.lam / M
-            moments, _ = FreeConvolution(self.law, tau2).capped_cut(theta, self.cap)
-        values = self._spectral(
-            *(A, gap, C, self.lam, self.Q0, self.mean, tau2, theta, moments.defect),
-            *(getattr(moments, name) for name in CUT_MOMENTS.values()),
-        )
-        return {k: float(v) for k, v in zip(SPECTRAL, values, strict=True)}
+        return spectral_values(self.problem.penalty, self.law, self.lam, conjugates, self.cap)
 
     def _coordinates(self, spectral: dict[str, float]) -> Array:
         b2 = self._geometry(spectral["R"], spectral["mu"], self.Q0, self.noise)[3]

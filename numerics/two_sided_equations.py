@@ -1,4 +1,4 @@
-"""The two maps of `derive.two_sides` as generated functions."""
+"""The two maps of `derive.two_sides` as generated functions, and the spectral one evaluated."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -12,8 +12,10 @@ from derive import two_sides as sides
 from derive.generate import compile_function
 from derive.softmax import SoftmaxChannel
 from derive.spectra import CUT_MOMENTS, CutMoment
+from numerics.convolution import CutValues, FreeConvolution
+from numerics.laws import AtomicLaw, ClosedLaw
 
-__all__ = ["OUTPUT", "SPECTRAL", "channel_functions", "spectral_function"]
+__all__ = ["OUTPUT", "SPECTRAL", "channel_functions", "spectral_values"]
 
 Function = Callable[..., tuple[Any, ...]]
 
@@ -46,7 +48,7 @@ def channel_functions(channel: SoftmaxChannel) -> tuple[Function, Function, Func
 
 
 @lru_cache(maxsize=4)
-def spectral_function(penalty: str) -> Function:
+def _spectral_function(penalty: str) -> Function:
     """(A, gap, C, lam, Q0, mean, tau2, theta, defect, cut moments) -> the values of `SPECTRAL`."""
     side = sides.spectral_side(penalty)
     arguments = (
@@ -55,3 +57,21 @@ def spectral_function(penalty: str) -> Function:
     )
     outputs = {name: side[name].subs(_MOMENTS) for name in SPECTRAL}
     return compile_function("spectral", arguments, outputs, "numpy", np)
+
+
+def spectral_values(
+    penalty: str, law: ClosedLaw | AtomicLaw, lam: float, conjugates: dict[str, float], cap: float = 1.0
+) -> dict[str, float]:
+    """(A, M, C, gap) -> the values of `SPECTRAL`, through the law of S0 + tau G; rank at most cap d."""
+    A, M, C, gap = (conjugates[k] for k in OUTPUT)
+    if penalty == "frobenius":
+        gap = (A + lam - M) / (A + lam)
+        moments, tau2, theta = CutValues(1, 0, 0, 0, 0, 0, 0, 0, 0j), 0.0, 0.0
+    else:
+        tau2, theta = C / M**2, lam / M
+        moments, _ = FreeConvolution(law, tau2).capped_cut(theta, cap)
+    values = _spectral_function(penalty)(
+        *(A, gap, C, lam, law.Q0, float(law.mean), tau2, theta, moments.defect),
+        *(getattr(moments, name) for name in CUT_MOMENTS.values()),
+    )
+    return {k: float(v) for k, v in zip(SPECTRAL, values, strict=True)}

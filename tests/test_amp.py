@@ -86,7 +86,7 @@ def test_iterates_follow_the_state_evolution(penalty):
     names = ("q", "m", "excess_risk", "trace")
     if penalty == "nuclear":
         names += ("V",)  # without a threshold it does not fluctuate
-    runs = [message_passing(problem, 80, seed, 6).measured for seed in range(12)]
+    runs = [message_passing(problem, 80, seed, 6) for seed in range(12)]
     for t, theory in enumerate(iterates(problem, 6)):
         for row in standardise(theory, [run[t] for run in runs], names):
             assert abs(row.z) < 4, (t, row)
@@ -103,7 +103,7 @@ def test_the_fixed_point_is_the_trained_matrix(penalty):
     run = message_passing(problem, 30, 5, 200)
     trained = train(problem, 30, 5, sensing="gaussian")
     for name in ("q", "m", "excess_risk", "trace"):
-        assert run.measured[-1][name] == pytest.approx(trained.measured[name], abs=1e-4), name
+        assert run[-1][name] == pytest.approx(trained.measured[name], abs=1e-4), name
 
 
 def test_the_divergence_is_that_of_the_denoiser():

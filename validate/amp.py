@@ -6,7 +6,7 @@ The linear task, which is convex, does not need it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,19 +22,12 @@ from derive.model import Problem
 from numerics.message_passing import START, check_message_passing, iterates
 from numerics.solution import Solution
 from validate.compare import standardise
-from validate.data import SENSING, draw_sample, draw_target, sample_size
+from validate.data import draw_sample, draw_target, sample_size
 from validate.sample import Sample
-from validate.train import resolve_device
+from validate.simulate import check_runs
+from validate.train import overlaps, resolve_device
 
-__all__ = ["Run", "compare_iterates", "message_passing", "runs"]
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run: what each iteration measures, and the last S, shape (d, d)."""
-
-    measured: list[dict[str, float]]
-    S: torch.Tensor
+__all__ = ["compare_iterates", "message_passing", "runs"]
 
 
 def message_passing(
@@ -45,8 +38,8 @@ def message_passing(
     *,
     sensing: str = "gaussian",
     device: str = "cpu",
-) -> Run:
-    """Iterate from S = 0 on the target and the data that `validate.train.train` draws with this seed.
+) -> list[dict[str, float]]:
+    """What each iteration from S = 0 measures, on the target and data of `train` with this seed.
 
     Raises
     ------
@@ -59,46 +52,43 @@ def message_passing(
     S0 = draw_target(problem, d, generator)
     data = draw_sample(problem, S0, sample_size(problem, d), sensing, generator).map(where)
     S0 = S0.to(where)
-    S, measured = torch.zeros_like(S0), []
-    for iterate, V in _iterate(problem, data, d, iterations):
-        S = iterate
-        measured.append(_measure(S, S0) | {"V": V})
-    return Run(measured, S.cpu())
+    return [overlaps(S, S0) | {"V": V} for S, V in _iterate(problem, data, d, iterations)]
 
 
-def runs(problem: Problem, d: int, seeds: int, iterations: int, **options: str) -> Iterator[Run]:
+def runs(
+    problem: Problem,
+    d: int,
+    seeds: int,
+    iterations: int,
+    *,
+    sensing: str = "gaussian",
+    device: str = "cpu",
+) -> Iterator[list[dict[str, float]]]:
     """Runs with seeds 0, 1, ...
 
     Raises
     ------
     ProblemError
-        Fewer than two seeds, no iteration, d below 2, an unknown sensing, and see `message_passing`.
+        No iteration, and see `validate.simulate.check_runs` and `message_passing`.
     """
-    if seeds < 2:
-        raise ProblemError(f"seeds must be at least 2, not {seeds}: one run has no standard error")
     if iterations < 1:
         raise ProblemError(f"iterations must be at least 1, not {iterations}")
-    if d < 2:
-        raise ProblemError(f"d must be at least 2, not {d}")
-    sensing = options.get("sensing", "gaussian")
-    if sensing not in SENSING:
-        raise ProblemError(f"unknown sensing {sensing!r}: choose from {', '.join(SENSING)}")
-    check_message_passing(problem)
+    check_runs(problem, d, seeds, sensing, device)
+    options = {"sensing": sensing, "device": device}
     return (message_passing(problem, d, seed, iterations, **options) for seed in range(seeds))
 
 
-def compare_iterates(solution: Solution, finished: list[Run]) -> list[dict[str, Any]]:
+def compare_iterates(solution: Solution, finished: list[list[dict[str, float]]]) -> list[dict[str, Any]]:
     """Iteration by iteration: state evolution, mean over runs, its standard error, z, and the saddle
     point that both settle on.
     """
     problem, rows = solution.problem, []
     # Without a threshold V is the same number in every run.
     names = ("q", "m", "excess_risk", "trace", *(["V"] if problem.penalty == "nuclear" else []))
-    for t, theory in enumerate(iterates(problem, len(finished[0].measured)), 1):
-        for row in standardise(theory, [run.measured[t - 1] for run in finished], names):
-            stated = {"iteration": t, "quantity": row.quantity, "theory": row.theory}
-            stated |= {"simulation": row.simulation, "standard_error": row.standard_error, "z": row.z}
-            rows.append(stated | {"saddle_point": float(solution.values[row.quantity])})
+    for t, theory in enumerate(iterates(problem, len(finished[0])), 1):
+        for row in standardise(theory, [run[t - 1] for run in finished], names):
+            settled = {"saddle_point": float(solution.values[row.quantity])}
+            rows.append({"iteration": t} | row.row() | settled)
     return rows
 
 
@@ -113,11 +103,12 @@ def _iterate(
         omega = data.matrix_field(S) / 2**0.5 - V * f
         f, slope = message(data.labels, omega, V)
         A = -len(data) / d**2 * slope
-        B = A * S + data._matrix_gradient(f, d) / (2**0.5 * d)
+        B = A * S + data.adjoint(f, d) / (2**0.5 * d)
         S, V = denoise(B, A, lam, problem.penalty)
         yield S, V
 
 
+@lru_cache(maxsize=1)
 def _message() -> Any:
     channel = LinearChannel()
     f = linear_message(channel)
@@ -138,13 +129,3 @@ def denoise(B: torch.Tensor, A: float, lam: float, penalty: str) -> tuple[torch.
     same = above[:, None] == above
     differences = torch.where(same, above[:, None], rise / torch.where(same, 1.0, run))
     return S, float(differences.mean() / (2 * A))
-
-
-def _measure(S: torch.Tensor, S0: torch.Tensor) -> dict[str, float]:
-    d = S.shape[0]
-    return {
-        "q": float(S.square().sum() / d),
-        "m": float((S * S0).sum() / d),
-        "excess_risk": float((S - S0).square().sum() / d),
-        "trace": float(S.trace() / d),
-    }

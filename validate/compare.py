@@ -3,7 +3,7 @@
 import csv
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ class Comparison:
         if self.standard_error == 0:
             return 0.0 if self.simulation == self.theory else float("inf")
         return (self.simulation - self.theory) / self.standard_error
+
+    def row(self) -> dict[str, Any]:
+        """As a row of a table, z included."""
+        return asdict(self) | {"z": self.z}
 
 
 def standardise(

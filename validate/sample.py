@@ -107,7 +107,7 @@ class Sample:
         loss, slope = self.misfit(h)
         d, p = W.shape
         if keys is None:
-            S_gradient = self._matrix_gradient(slope, d)
+            S_gradient = self.adjoint(slope, d)
             return loss, 2 / (p * d) ** 0.5 * (S_gradient @ W)
         assert self.tokens is not None
         n, T, _ = self.tokens.shape
@@ -120,9 +120,10 @@ class Sample:
     def matrix_gradient(self, S: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss summed over samples and its gradient in symmetric S, shape (d, d)."""
         loss, slope = self.misfit(self.matrix_field(S))
-        return loss, self._matrix_gradient(slope, S.shape[0])
+        return loss, self.adjoint(slope, S.shape[0])
 
-    def _matrix_gradient(self, slope: torch.Tensor, d: int) -> torch.Tensor:
+    def adjoint(self, slope: torch.Tensor, d: int) -> torch.Tensor:
+        """The adjoint of `matrix_field`: from slopes in h, shape (n, T, T), to symmetric S, (d, d)."""
         both = (slope + slope.transpose(1, 2)) / 2
         if self.tokens is None:
             T = self.labels.shape[1]

@@ -12,7 +12,7 @@ from validate.data import SENSING, draw_target, sample_size
 from validate.optimise import OPTIMIZERS
 from validate.train import resolve_device, train
 
-__all__ = ["simulate"]
+__all__ = ["check_runs", "simulate"]
 
 
 def simulate(
@@ -34,20 +34,12 @@ def simulate(
     ProblemError
         Unknown optimizer, sensing or device; fewer than two seeds; d below 2.
     """
-    for name, value, known in (("optimizer", optimizer, OPTIMIZERS), ("sensing", sensing, SENSING)):
-        if value not in known:
-            raise ProblemError(f"unknown {name} {value!r}: choose from {', '.join(known)}")
-    if seeds < 2:
-        raise ProblemError(f"seeds must be at least 2, not {seeds}: one run has no standard error")
+    _check_known("optimizer", optimizer, OPTIMIZERS)
     if batch is not None and (optimizer != "adam" or batch < 1):
         raise ProblemError("mini-batches of at least one sample are for the adam optimizer")
     if precision not in ("float64", "float32"):
         raise ProblemError(f"unknown precision {precision!r}: choose from float64, float32")
-    if d < 2:
-        raise ProblemError(f"d must be at least 2, not {d}")
-    resolve_device(device)
-    sample_size(problem, d)
-    draw_target(problem, d, torch.Generator())  # fail before the work, not in it
+    check_runs(problem, d, seeds, sensing, device)
     options = {
         "optimizer": optimizer,
         "sensing": sensing,
@@ -56,6 +48,29 @@ def simulate(
         "precision": precision,
     }
     return _runs(problem, d, seeds, options, ledger or Ledger(None))
+
+
+def check_runs(problem: Problem, d: int, seeds: int, sensing: str, device: str) -> None:
+    """Fail before the work, not in it.
+
+    Raises
+    ------
+    ProblemError
+        Unknown sensing or device; fewer than two seeds; d below 2; no sample or no target at this d.
+    """
+    _check_known("sensing", sensing, SENSING)
+    if seeds < 2:
+        raise ProblemError(f"seeds must be at least 2, not {seeds}: one run has no standard error")
+    if d < 2:
+        raise ProblemError(f"d must be at least 2, not {d}")
+    resolve_device(device)
+    sample_size(problem, d)
+    draw_target(problem, d, torch.Generator())
+
+
+def _check_known(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ProblemError(f"unknown {name} {value!r}: choose from {', '.join(known)}")
 
 
 def _runs(

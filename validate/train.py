@@ -11,7 +11,7 @@ from validate.eigenvectors import Eigenvectors
 from validate.optimise import GRADIENT, Objective, descend_batches, minimise
 from validate.sample import Sample
 
-__all__ = ["Trained", "resolve_device", "train"]
+__all__ = ["Trained", "overlaps", "resolve_device", "train"]
 
 _TEST_SAMPLES = 20_000
 
@@ -109,7 +109,8 @@ def train(
     test_loss = _test_loss(problem, S, S0, sensing, generator)
     vectors = Eigenvectors.of(S.numpy(), S0.numpy())
     spectrum = tuple(vectors.learned[::-1].tolist())
-    return Trained(_measure(S, S0, data, test_loss), spectrum, vectors, gradient, dtype)
+    losses = {"train_loss": _mean_loss(data, S), "test_loss": test_loss}
+    return Trained(overlaps(S, S0) | losses, spectrum, vectors, gradient, dtype)
 
 
 def _test_loss(
@@ -127,13 +128,12 @@ def _mean_loss(sample: Sample, S: torch.Tensor) -> float:
     return float(sample.misfit(sample.matrix_field(S))[0]) / len(sample)
 
 
-def _measure(S: torch.Tensor, S0: torch.Tensor, data: Sample, test_loss: float) -> dict[str, float]:
+def overlaps(S: torch.Tensor, S0: torch.Tensor) -> dict[str, float]:
+    """q, m, excess_risk and trace (per d) of a learned S, both of shape (d, d)."""
     d = S.shape[0]
     return {
         "q": float(S.square().sum() / d),
         "m": float((S * S0).sum() / d),
         "excess_risk": float((S - S0).square().sum() / d),
-        "train_loss": _mean_loss(data, S),
-        "test_loss": test_loss,
         "trace": float(S.trace() / d),
     }
