@@ -136,6 +136,16 @@ class SoftmaxRows:
         rows = logs.transpose(1, 0, 2).reshape(self.tokens**2, -1)
         return np.asarray(self._back @ rows)
 
+    def response(self, v: Array, y: Array, V: float) -> Array:
+        """Derivatives of f = (u* - omega)/V in omega at u* = v, shape (N, L_eff, L_eff).
+
+        -H (1 + V H)^-1, with H the Hessian of the loss: u* moves by (1 + V H)^-1 where it does not jump.
+        """
+        _, full, _ = self.slopes(self.probabilities(v), y)
+        H = _square(full, self._upper, self.size)
+        inverse = np.linalg.inv(np.eye(self.size) + V * H)
+        return np.asarray(-H @ inverse)
+
     # --- minimisation -------------------------------------------------------------------------
 
     def minimise(self, omega: Array, y: Array, V: float, label: Array, near: Minima | None) -> Minima:
@@ -285,8 +295,14 @@ def _solve(upper: Array, g: Array, damping: Array, indices: list[tuple[int, int]
         determinant = a * d - b * b
         determinant = np.where(determinant == 0, 1e-300, determinant)
         return np.stack([b * g[1] - d * g[0], b * g[0] - a * g[1]]) / determinant
-    H = np.empty((g.shape[1], size, size))
-    for (i, j), entry in zip(indices, upper, strict=True):
-        H[:, i, j] = H[:, j, i] = entry
+    H = _square(upper, indices, size)
     H[:, np.arange(size), np.arange(size)] += 1 + damping[:, None]
     return -np.asarray(np.linalg.solve(H, g.T[..., None])[..., 0]).T
+
+
+def _square(upper: Array, indices: list[tuple[int, int]], size: int) -> Array:
+    """Symmetric matrices, shape (N, size, size), from their upper triangles."""
+    H = np.empty((upper.shape[1], size, size))
+    for (i, j), entry in zip(indices, upper, strict=True):
+        H[:, i, j] = H[:, j, i] = entry
+    return H

@@ -21,7 +21,14 @@ from numerics.solution import NotConverged, Solution, magnitude
 from numerics.thresholds import Threshold, splitting
 from numerics.two_sided import Point, TwoSidedSolver
 
-__all__ = ["softmax_collapse", "softmax_splitting", "solve_softmax", "solve_softmax_optimal"]
+__all__ = [
+    "averaging_rule",
+    "check_softmax",
+    "softmax_collapse",
+    "softmax_splitting",
+    "solve_softmax",
+    "solve_softmax_optimal",
+]
 
 Array = NDArray[np.floating[Any]]
 
@@ -68,7 +75,7 @@ def solve_softmax(
             "the softmax tasks need lam > 0: approach the limit lam -> 0+ with a small one such as 1e-5"
         )
     solver = TwoSidedSolver(problem)
-    rule = _rule(solver)
+    rule = averaging_rule(solver)
     points = _fixed_points(solver, rule.coarse, start)
     point, J = min(points, key=lambda found: solver.outputs(found[0])["energy"])
     point, values, error = rule.refine(point, J, tolerance)
@@ -145,7 +152,7 @@ def softmax_collapse(problem: Problem) -> Threshold:
     """
     check_softmax(problem)
     solver = TwoSidedSolver(problem.at(penalty="nuclear", lam=1))
-    rule = _rule(solver)
+    rule = averaging_rule(solver)
     values = [solver.collapse_penalty(nodes) for nodes in rule.checks()]
     spread = float(np.std(values, ddof=1)) / len(values) ** 0.5
     ctx = context(20)
@@ -205,7 +212,8 @@ _SCAN, _RISEN = 15, 3
 _ROUGH = 3e-2  # the first refinement meets it
 
 
-def _rule(solver: TwoSidedSolver) -> "_Rule":
+def averaging_rule(solver: TwoSidedSolver) -> "Rule":
+    """The quadrature of a channel."""
     if solver.rows.tokens > 2:
         return _Sobol(solver)
     return _LabelLattices(solver) if solver.label_noises else _Lattice(solver)
@@ -312,7 +320,7 @@ def _advance(
 _CERTAIN = 1e-3
 
 
-class _Rule(Protocol):
+class Rule(Protocol):
     """Nodes for a first solve, and their refinement."""
 
     coarse: Nodes

@@ -95,17 +95,9 @@ class TwoSidedSolver:
         """Output side, then spectral side; ``near`` is a neighbouring point on the same nodes."""
         mu, b2, V = float(x[0]), float(np.exp(x[1])), float(np.exp(x[2]))
         (R,) = self._risk(b2, mu, self.Q0, self.noise)
-        names = ("Q", "m", "q", "b2", "shortfall")
-        geometry = dict(zip(names, self._geometry(R, mu, self.Q0, self.noise), strict=True)) | {"V": V}
-        Q, m, b = geometry["Q"], geometry["m"], b2**0.5
-        averages = channel_averages(
-            *(self.rows, nodes, Geometry(Q, m, b, V), self.beta0, self.noise),
-            near.averages.minima if near is not None else None,
-        )
-        found = self._output(
-            self.alpha, Q, m, b, geometry["shortfall"], averages.along, averages.across, averages.square
-        )
-        conjugates = {k: float(v) for k, v in zip(OUTPUT, found, strict=True)}
+        geometry = self.geometry(R, mu) | {"V": V}
+        averages, conjugates = self._averaged(geometry, b2**0.5, nodes, near)
+        b = b2**0.5
         if not (conjugates["A"] > 0 and conjugates["M"] > 0):
             raise FloatingPointError("A or M is not positive here")
         spectral = self.spectral(conjugates)
@@ -114,6 +106,30 @@ class TwoSidedSolver:
         step = self._coordinates(spectral) - x
         step[0] /= b
         return Point(x, geometry, averages, conjugates, spectral, step)
+
+    def geometry(self, R: float, mu: float) -> dict[str, float]:
+        """Q, m, q, b2 and Q - m of `derive.two_sides.geometry`."""
+        names = ("Q", "m", "q", "b2", "shortfall")
+        return dict(zip(names, self._geometry(R, mu, self.Q0, self.noise), strict=True))
+
+    def output_side(
+        self, R: float, m: float, V: float, nodes: Nodes | LabelLattice
+    ) -> tuple[Averages, dict[str, float]]:
+        """Channel averages and A, M, C, gap at overlaps with R = Q0 - 2 m + q."""
+        geometry = self.geometry(R, self.Q0 - m) | {"V": V}
+        return self._averaged(geometry, geometry["b2"] ** 0.5, nodes, None)
+
+    def _averaged(
+        self, at: dict[str, float], b: float, nodes: Nodes | LabelLattice, near: Point | None
+    ) -> tuple[Averages, dict[str, float]]:
+        Q, m = at["Q"], at["m"]
+        averages = channel_averages(
+            *(self.rows, nodes, Geometry(Q, m, b, at["V"]), self.beta0, self.noise),
+            near.averages.minima if near is not None else None,
+        )
+        sums = averages.along, averages.across, averages.square
+        found = self._output(self.alpha, Q, m, b, at["shortfall"], *sums)
+        return averages, {k: float(v) for k, v in zip(OUTPUT, found, strict=True)}
 
     def spectral(self, conjugates: dict[str, float]) -> dict[str, float]:
         """(A, M, C) -> overlaps, through the law of S0 + tau G."""

@@ -65,6 +65,7 @@ def test_the_document_compiles(name, tmp_path):
 # --- run on data ----------------------------------------------------------------------------------
 
 PROBLEM = Problem(Atoms((0, 2)), alpha="3/10", lam="1/5", noise="1/10")
+SOFTMAX = replace(PROBLEM, alpha="1/2", lam="1/10", task="seq2lab", tokens=2)
 
 
 @pytest.mark.parametrize("penalty", ["nuclear", "frobenius"])
@@ -92,14 +93,37 @@ def test_iterates_follow_the_state_evolution(penalty):
             assert abs(row.z) < 4, (t, row)
 
 
-@pytest.mark.parametrize("penalty", ["nuclear", "frobenius"])
-def test_the_fixed_point_is_the_trained_matrix(penalty):
+@pytest.mark.parametrize("noise_at", ["inside", "outside"])
+def test_state_evolution_of_softmax_settles_on_the_saddle_point(noise_at):
+    problem = replace(SOFTMAX, noise_at=noise_at)
+    *_, last = iterates(problem, 25)
+    solution = solve(problem, tolerance=1e-4)
+    for name in ("q", "m", "V", "A", "M", "C", "excess_risk", "trace"):
+        bound = 5 * (last["error"] + solution.error_estimate)
+        assert last[name] == pytest.approx(float(solution.values[name]), rel=bound), name
+
+
+@pytest.mark.parametrize("noise_at", ["inside", "outside"])
+def test_iterates_of_softmax_follow_the_state_evolution(noise_at):
+    """Within four standard errors at d = 60, iteration by iteration."""
+    pytest.importorskip("torch")
+    from validate.amp import message_passing
+
+    problem = replace(SOFTMAX, noise_at=noise_at)
+    runs = [message_passing(problem, 60, seed, 6) for seed in range(10)]
+    for t, theory in enumerate(iterates(problem, 6)):
+        names = ("q", "m", "excess_risk", "trace", "V")
+        for row in standardise(theory, [run[t] for run in runs], names):
+            assert abs(row.z) < 4, (t, row)
+
+
+@pytest.mark.parametrize("problem", [PROBLEM, replace(PROBLEM, penalty="frobenius"), SOFTMAX])
+def test_the_fixed_point_is_the_trained_matrix(problem):
     """At every d, since A drops out of B = A S + gradient at a fixed point."""
     pytest.importorskip("torch")
     from validate.amp import message_passing
     from validate.train import train
 
-    problem = replace(PROBLEM, penalty=penalty)
     run = message_passing(problem, 30, 5, 200)
     trained = train(problem, 30, 5, sensing="gaussian")
     for name in ("q", "m", "excess_risk", "trace"):
@@ -126,8 +150,12 @@ def test_the_divergence_is_that_of_the_denoiser():
 
 @pytest.mark.parametrize(
     "problem",
-    [replace(PROBLEM, lam=0), Problem(Atoms((0, 2)), task="seq2lab", tokens=2, alpha=1, lam=1, noise=0)],
+    [
+        replace(PROBLEM, lam=0),
+        replace(PROBLEM, d=10, width=5),
+        replace(PROBLEM, task="seq2lab", tokens=None),
+    ],
 )
 def test_what_it_is_not_written_for_is_refused(problem):
-    with pytest.raises(ProblemError, match="message passing"):
+    with pytest.raises(ProblemError, match=r"message passing|number of tokens"):
         next(iterates(problem, 1))

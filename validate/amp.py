@@ -1,12 +1,13 @@
-"""Approximate message passing on sampled data: the iteration of `derive.amp`, for the linear task.
+"""Approximate message passing on sampled data: the iteration of `derive.amp`.
 
 It is not damped: only without damping do the iterates follow the state evolution one by one (a damped
-iteration keeps the fixed points, but each memory term would have to remember all messages before).
-The linear task, which is convex, does not need it.
+iteration keeps the fixed points, but each memory term would have to remember all messages before). It
+settles wherever the replicon is below one (`numerics.stability`); a run that would need damping stands
+where the replica-symmetric solution is not to be trusted either.
 """
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from derive.exact import ProblemError
 from derive.generate import compile_function
 from derive.linear import LinearChannel
 from derive.model import Problem
-from numerics.message_passing import START, check_message_passing, iterates
+from numerics.message_passing import check_message_passing, first_iterate, iterates
+from numerics.prox import SoftmaxRows
 from numerics.solution import Solution
 from validate.compare import standardise
 from validate.data import draw_sample, draw_target, sample_size
@@ -39,7 +41,7 @@ def message_passing(
     sensing: str = "gaussian",
     device: str = "cpu",
 ) -> list[dict[str, float]]:
-    """What each iteration from S = 0 measures, on the target and data of `train` with this seed.
+    """What each iteration from its start measures, on the target and data of `train` with this seed.
 
     Raises
     ------
@@ -92,28 +94,58 @@ def compare_iterates(solution: Solution, finished: list[list[dict[str, float]]])
     return rows
 
 
+# (omega, V) -> f and the mean of its divergence; omega and f of shape (n, L_eff).
+Message = Callable[[torch.Tensor, float], tuple[torch.Tensor, float]]
+
+
 def _iterate(
     problem: Problem, data: Sample, d: int, iterations: int
 ) -> Iterator[tuple[torch.Tensor, float]]:
-    lam, message = float(problem.lam), _message()
-    V, f = START["V"], torch.zeros_like(data.labels)
-    S = torch.zeros(d, d).to(f)
+    basis, message = _messages(problem, data)
+    lam, T = float(problem.lam), data.labels.shape[1]
+    scale, start = first_iterate(problem)
+    V, f = start["V"], data.labels.new_zeros(len(data), basis.shape[1])
+    S = scale * torch.eye(d).to(f)
     for _ in range(iterations):
-        # u = h/sqrt(2) on the diagonal, and so is X.
-        omega = data.matrix_field(S) / 2**0.5 - V * f
-        f, slope = message(data.labels, omega, V)
+        # h = K v with K'K = 2.
+        omega = data.matrix_field(S).flatten(1) @ basis / 2 - V * f
+        f, slope = message(omega, V)
         A = -len(data) / d**2 * slope
-        B = A * S + data.adjoint(f, d) / (2**0.5 * d)
+        B = A * S + data.adjoint((f @ basis.T / 2).view(-1, T, T), d) / d
         S, V = denoise(B, A, lam, problem.penalty)
         yield S, V
 
 
+def _messages(problem: Problem, data: Sample) -> tuple[torch.Tensor, Message]:
+    """The map K from the fields v that the loss sees to h, shape (T^2, L_eff), and the message."""
+    if isinstance(problem.channel, LinearChannel):
+        return data.labels.new_full((1, 1), 2**0.5), partial(_linear, data.labels.flatten(1))
+    rows = SoftmaxRows(int(problem.tokens), float(problem.beta))
+    y = data.labels.permute(2, 1, 0).cpu().numpy()
+    return torch.from_numpy(rows.basis).to(data.labels), partial(_softmax, rows, y, rows.preimage(y))
+
+
+def _linear(labels: torch.Tensor, omega: torch.Tensor, V: float) -> tuple[torch.Tensor, float]:
+    return _linear_message()(labels, omega, V)
+
+
 @lru_cache(maxsize=1)
-def _message() -> Any:
+def _linear_message() -> Any:
     channel = LinearChannel()
     f = linear_message(channel)
     outputs = {"f": f, "slope": sp.diff(f, channel.omega)}
     return compile_function("message", (channel.y, channel.omega, s.V), outputs, "numpy", np)
+
+
+def _softmax(
+    rows: SoftmaxRows, y: Any, fitted: Any, omega: torch.Tensor, V: float
+) -> tuple[torch.Tensor, float]:
+    """With the loss of seq2lab (seq2seq has it as d -> oo); jumps do not count in the divergence."""
+    field = omega.T.cpu().numpy()
+    shift = rows.minimise(field, y, V, fitted, None).shift
+    response = rows.response(field + shift, y, V)
+    divergence = float(np.trace(response, axis1=1, axis2=2).mean())
+    return torch.from_numpy(shift.T / V).to(omega), divergence
 
 
 def denoise(B: torch.Tensor, A: float, lam: float, penalty: str) -> tuple[torch.Tensor, float]:
