@@ -35,6 +35,7 @@ from numerics.precision import check_digits
 from numerics.sharpen import sharpen
 from numerics.solution import KEYS, Solution
 from numerics.spectrum import learned_spectrum
+from numerics.stability import record, stability_record, warning
 from numerics.sweep import Ledger, curve, grid
 from numerics.views import quantity, view
 from validate.compare import compare_row, read_table, standardise, summarise
@@ -370,6 +371,21 @@ def derive_amp(
     _derive(lambda: amp_steps(channel.symbolic(penalty)), fmt, output, verify)
 
 
+@derive_app.command("stability")
+@takes(channel=ChannelOptions)
+def derive_stability(
+    channel: ChannelOptions,
+    penalty: Penalty = "nuclear",
+    fmt: StepFormat = "text",
+    output: Output = None,
+    verify: Verify = False,
+) -> None:
+    """Local stability of the saddle point: the replicon, and jumps of the minimiser."""
+    from derive.stability import stability_steps
+
+    _derive(lambda: stability_steps(channel.symbolic(penalty)), fmt, output, verify)
+
+
 @derive_app.command("scaling")
 def derive_scaling(fmt: StepFormat = "text", output: Output = None) -> None:
     """The exponents: modes, edge of the noise, and the balance of every regime."""
@@ -406,7 +422,73 @@ def solve_command(
     more = {"penalty": penalty, "width": width, "d": d}
     stated = partial(channel.problem, target(d), alpha, noise=noise, **more)
     solution = solve_at(stated, lam, digits, tolerance)
-    print_row(solution.to_dict(), solution.problem.describe(), fmt, output)
+    row = record(solution)
+    print_row(row, solution.problem.describe(), fmt, output)
+    _warn([row])
+
+
+def _warn(rows: list[dict[str, Any]]) -> None:
+    """Say on stderr which solutions are not to be trusted."""
+    found = [words for row in rows if "margin" in row and (words := warning(row))]
+    if found:
+        count = f"{len(found)} of {len(rows)} points: " if len(rows) > 1 else ""
+        typer.echo(f"onehead: warning: {count}{found[0]}", err=True)
+
+
+@app.command("stability")
+@takes(target=TargetOptions, channel=ChannelOptions)
+def stability_command(
+    target: TargetReader,
+    channel: ChannelOptions,
+    alpha: AlphaGrid,
+    lam: LamGrid,
+    penalty: Penalty = "nuclear",
+    d: Size = None,
+    width: Width = None,
+    noise: Noise = "0",
+    tolerance: Tolerance = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Measure the replicon on so many runs of message passing at --d.")
+    ] = None,
+    iterations: Annotated[int, typer.Option(help="Iterations before it is measured.")] = 30,
+    fmt: Format = "text",
+    output: Output = None,
+    store: Store = None,
+) -> None:
+    """Stability of the replica-symmetric solution: replicon, margin, and jumps of the minimiser."""
+    check_output(output)
+    problems = _problems(channel, target(d), alpha, lam, noise, penalty=penalty, width=width, d=d)
+    if seeds is not None and (len(problems) > 1 or lam == "optimal"):
+        raise ProblemError("--seeds measures one point: give one alpha and one lam")
+    measured = [] if seeds is None else _contractions(problems[0], d, seeds, iterations)
+    rows = _solve_all(problems, lam == "optimal", 15, tolerance, store, stability_record)
+    if len(rows) == 1 and "failure" in rows[0]:
+        raise ArithmeticError(rows[0]["failure"])
+    words = problems[0].describe("alpha", "lam")
+    if measured:
+        from validate.compare import standardise
+
+        (found,) = standardise(rows[0], measured, ("replicon",))
+        rows[0] |= {k: v for k, v in found.row().items() if k not in ("quantity", "theory")}
+    if len(rows) == 1:
+        print_row(rows[0], words, fmt, output)
+    else:
+        _print_rows(rows, words, fmt, output)
+    _warn(rows)
+
+
+def _contractions(
+    problem: Problem, d: int | None, seeds: int, iterations: int
+) -> list[dict[str, float]]:
+    """The replicon on runs of message passing."""
+    if d is None:
+        raise ProblemError("--seeds measures the replicon at a matrix size: state --d")
+    with simulate_extra("message passing"):
+        from validate.amp import contraction
+    if seeds < 2:
+        raise ProblemError(f"seeds must be at least 2 for a standard error, not {seeds}")
+    shown = track(range(seeds), description="runs", console=notes, transient=True)
+    return [{"replicon": contraction(problem, d, seed, iterations)} for seed in shown]
 
 
 @app.command("spectrum")
@@ -546,8 +628,9 @@ def curve_command(
         from validate.plots import plot_curve
 
         plot_curve(rows, plot, optimal=lam == "optimal", axis=channel.axis)
-    columns = ["penalty", "alpha", "alpha_bar", "lam", *KEYS]
+    columns = ["penalty", "alpha", "alpha_bar", "lam", *KEYS, "margin"]
     _print_rows(rows, problems[0].describe("alpha", "lam"), fmt, output, columns)
+    _warn(rows)
 
 
 def _problems(
@@ -568,7 +651,7 @@ def _solve_all(
     digits: int,
     tolerance: float | None,
     store: Path | None,
-    record: Callable[[Solution], dict[str, Any]] = Solution.to_dict,
+    record: Callable[[Solution], dict[str, Any]] = record,
 ) -> list[dict[str, Any]]:
     """Records of a grid of problems, with progress; a failure is a row and is reported."""
     ledger = Ledger(store)

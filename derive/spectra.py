@@ -25,6 +25,7 @@ __all__ = [
     "PositivePart",
     "SpectralIntegral",
     "SpectralPair",
+    "SquaredPair",
     "atom_primitive",
     "cut_primitive",
     "free_moments",
@@ -125,6 +126,24 @@ class SpectralPair(_Functional):
     def _latex(self, printer: Any) -> str:
         f = printer._print(self.integrand)
         return rf"\iint \frac{{f(x)-f(y)}}{{x-y}}\Big|_{{f(x)={f}}} d\nu\, d\nu"
+
+
+class SquaredPair(_Functional):
+    """IntInt ((f(x) - f(y))/(x - y))^2 dnu(x) dnu(y)."""
+
+    def __new__(cls, integrand: sp.Expr, M: sp.Expr, C: sp.Expr) -> sp.Expr:
+        constant, core = sp.sympify(integrand).as_independent(s.x, as_Add=False)
+        if sp.diff(core, s.x, 2) == 0:
+            return (constant * sp.diff(core, s.x)) ** 2
+        return constant**2 * super().__new__(cls, core, M, C)
+
+    def _sympystr(self, printer: Any) -> str:
+        f = printer._print(self.integrand)
+        return f"IntInt[(divided difference of {f})^2] dnu dnu"
+
+    def _latex(self, printer: Any) -> str:
+        f = printer._print(self.integrand)
+        return rf"\iint \left(\frac{{f(x)-f(y)}}{{x-y}}\right)^2\Big|_{{f(x)={f}}} d\nu\, d\nu"
 
 
 class EdgeTerm(sp.Function):

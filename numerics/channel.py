@@ -10,7 +10,7 @@ from numerics.label_lattice import LabelLattice
 from numerics.nodes import Geometry, Nodes
 from numerics.prox import Minima, SoftmaxRows
 
-__all__ = ["Averages", "channel_averages", "labels", "prox_failures"]
+__all__ = ["Averages", "Fields", "channel_averages", "fields", "labels", "prox_failures"]
 
 Array = NDArray[np.floating[Any]]
 
@@ -48,7 +48,7 @@ def labels(rows: SoftmaxRows, nodes: Nodes, Q: float, beta0: float, noise: float
 
 
 @dataclass(frozen=True)
-class _Fields:
+class Fields:
     """At N points: label, student's mean field omega, a start where the label is fitted, weight.
 
     ``z0`` and ``z`` are u0/sqrt(Q) and (omega - (m/Q) u0)/b, or their means given y and omega.
@@ -62,17 +62,18 @@ class _Fields:
     z: Array
 
 
-def _fields(
+def fields(
     rows: SoftmaxRows, nodes: Nodes | LabelLattice, at: Geometry, beta0: float, noise: float
-) -> _Fields:
+) -> Fields:
+    """What the nodes stand for at these second moments."""
     if isinstance(nodes, LabelLattice):
         y, omega = nodes.labels(), nodes.fields()
         weights, z0 = nodes.weights(rows, at, beta0, noise)
-        return _Fields(y, omega, rows.preimage(y), weights, z0, (omega - at.m / at.Q**0.5 * z0) / at.b)
+        return Fields(y, omega, rows.preimage(y), weights, z0, (omega - at.m / at.Q**0.5 * z0) / at.b)
     y = labels(rows, nodes, at.Q, beta0, noise)
     omega = at.m / at.Q**0.5 * nodes.z0 + at.b * nodes.z
     fitted = rows.preimage(y) if nodes.xi.shape[0] else beta0 / rows.beta * at.Q**0.5 * nodes.z0
-    return _Fields(y, omega, fitted, nodes.weights, nodes.z0, nodes.z)
+    return Fields(y, omega, fitted, nodes.weights, nodes.z0, nodes.z)
 
 
 def channel_averages(
@@ -92,7 +93,7 @@ def channel_averages(
     near : Minima or None
         Minima at a neighbouring point on the same nodes to continue.
     """
-    here = _fields(rows, nodes, at, beta0, noise)
+    here = fields(rows, nodes, at, beta0, noise)
     y, omega, w = here.y, here.omega, here.weights
     found = rows.minimise(omega, y, at.V, here.fitted, near)
     f = found.shift / at.V
@@ -116,7 +117,7 @@ def prox_failures(
     rows: SoftmaxRows, nodes: Nodes, at: Geometry, beta0: float, noise: float, starts: int
 ) -> float:
     """Share of the nodes for which one of several random starts finds a lower minimum."""
-    here = _fields(rows, nodes, at, beta0, noise)
+    here = fields(rows, nodes, at, beta0, noise)
     y, omega, fitted = here.y, here.omega, here.fitted
     own = rows.minimise(omega, y, at.V, fitted, None).shift
     _, value = rows.descend(own, omega, y, at.V)
@@ -129,7 +130,7 @@ def prox_failures(
     return float(lower.mean())
 
 
-def _jump_distance(rows: SoftmaxRows, here: _Fields, at: Geometry, found: Minima, beta0: float) -> Array:
+def _jump_distance(rows: SoftmaxRows, here: Fields, at: Geometry, found: Minima, beta0: float) -> Array:
     """First-order distance in (z0, z) of the twofold samples from the jump where their minima tie.
 
     The gradient of the gap between the minima follows from the envelope theorem.

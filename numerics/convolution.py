@@ -9,6 +9,7 @@ support; the integrand is analytic, so Gauss panels graded towards the start con
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,6 +150,32 @@ class FreeConvolution:
     def preimages(self, x: NDArray[np.float64]) -> NDArray[np.complex128]:
         """`preimage` of many points at once; those where Newton does not settle are done singly."""
         points = np.asarray(x, dtype=float)
+        w, settled = self._newton(points + 0j)
+        # Near the real axis the root may be the wrong one.
+        for index in np.argwhere(~settled | (w.imag <= 1e-7 * self.tau)):
+            w[tuple(index)] = self.preimage(float(points[tuple(index)]))
+        return w
+
+    def transform_above(self, z: NDArray[np.complex128]) -> NDArray[np.complex128]:
+        """g at points of the open upper half plane, where any root there is the only one.
+
+        Raises
+        ------
+        ArithmeticError
+            Newton's iteration did not find it somewhere.
+        """
+        w, _ = self._newton(z)
+        G = self.law.stieltjes(w)[0]
+        # Close to an edge w has fewer digits than its image: judge that.
+        missed = np.abs(w + self.tau2 * G - z) / np.maximum(self.tau, np.abs(z))
+        if not (np.all(missed < 1e-13) and np.all(w.imag > 0)):
+            raise ArithmeticError(f"no transform above the real axis at tau2 = {self.tau2:.3g}")
+        return np.asarray(G)
+
+    def _newton(
+        self, points: NDArray[np.complex128]
+    ) -> tuple[NDArray[np.complex128], NDArray[np.bool_]]:
+        """Roots w of z(w) = point, and where the iteration has settled."""
         w = points + 1j * self.tau
         for _ in range(12):
             w = (w + points - self.tau2 * self.law.stieltjes(w)[0]) / 2
@@ -163,10 +190,7 @@ class FreeConvolution:
             w = np.where(w.imag < 0, w.conj(), w)
             if settled.all():
                 break
-        # Near the real axis the root may be the wrong one.
-        for index in np.argwhere(~settled | (w.imag <= 1e-7 * self.tau)):
-            w[tuple(index)] = self.preimage(float(points[tuple(index)]))
-        return w
+        return w, settled
 
     # --- edges --------------------------------------------------------------------------------
 
@@ -209,13 +233,24 @@ class FreeConvolution:
         """Intervals of the spectrum in increasing order."""
         return [(self._edge(low), self._edge(high)) for low, high in self.band_preimages()]
 
+    def gap(self, mass: float) -> tuple[float, float] | None:
+        """Ends of the gap of the spectrum that has so much mass above it, if there is one."""
+        near = bisect_left(self.law.support, (self.quantile(mass).real,))
+        ends = self.law.support[max(near - 2, 0) : near + 2]
+        for (_, left), (right, _) in pairwise(ends):
+            peak = self._peak(float(left), float(right))
+            if peak is not None and abs(self.mass_above(complex(peak)) - mass) < 1e-9:
+                low, high = (self._critical(float(end), peak) for end in (left, right))
+                return self._edge(low), self._edge(high)
+        return None
+
     def band_preimages(self) -> list[tuple[float, float]]:
         """Preimages of the edges of each band.
 
         In each gap of the target dz/dw is concave; the gap survives where its maximum is positive.
         """
         edges = [self._bottom_preimage()]
-        for (_, left), (right, _) in zip(self.law.support, self.law.support[1:], strict=False):
+        for (_, left), (right, _) in pairwise(self.law.support):
             peak = self._peak(float(left), float(right))
             if peak is not None:
                 edges += [self._critical(float(left), peak), self._critical(float(right), peak)]

@@ -13,6 +13,7 @@ import sympy as sp
 from derive.exact import ProblemError, exact
 from derive.model import Problem
 from numerics.solution import Solution
+from numerics.stability import record as solution_record
 from numerics.state_evolution import solve, solve_optimal
 
 __all__ = ["Ledger", "curve", "grid"]
@@ -96,7 +97,7 @@ def curve(
     digits: int = 15,
     ledger: Ledger | None = None,
     tolerance: float | None = None,
-    record: Callable[[Solution], dict[str, Any]] = Solution.to_dict,
+    record: Callable[[Solution], dict[str, Any]] = solution_record,
 ) -> Iterator[dict[str, Any]]:
     """Solve on a grid, continuing along alpha at each lam and along lam at the first alpha.
 
@@ -121,11 +122,10 @@ def curve(
         previous = row_start
         for position, alpha in enumerate(alphas):
             point = problem.at(alpha=alpha, lam=0 if lam is None else lam)
-            key = f"{point.describe()} lam={'optimal' if lam is None else lam} digits={digits}"
+            key = f"{record.__name__} {point.describe()}"
+            key += f" lam={'optimal' if lam is None else lam} digits={digits}"
             if tolerance is not None and point.task != "linear":
                 key += f" tolerance={tolerance}"
-            if record is not Solution.to_dict:
-                key += f" {record.__name__}"
             row = ledger.rows.get(key)
             if row is None:
                 previous, row = _solved(point, lam is None, digits, previous, tolerance, record)

@@ -7,6 +7,7 @@ where the replica-symmetric solution is not to be trusted either.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from validate.sample import Sample
 from validate.simulate import check_runs
 from validate.train import overlaps, resolve_device
 
-__all__ = ["compare_iterates", "message_passing", "runs"]
+__all__ = ["compare_iterates", "contraction", "message_passing", "runs"]
 
 
 def message_passing(
@@ -49,12 +50,53 @@ def message_passing(
         See `numerics.message_passing.check_message_passing` and `validate.data`.
     """
     check_message_passing(problem)
+    S0, data = _drawn(problem, d, seed, sensing, device)
+    return [overlaps(now.S, S0) | {"V": now.V} for now in _iterate(problem, data, d, iterations)]
+
+
+def contraction(
+    problem: Problem,
+    d: int,
+    seed: int,
+    iterations: int,
+    *,
+    sensing: str = "gaussian",
+    device: str = "cpu",
+) -> float:
+    """The replicon, measured: what one iteration makes of a small difference between two runs.
+
+    After ``iterations``, B of a second run on the same data is moved by a GOE matrix a thousandth of its
+    size; returns norm(B_1 - B_2)^2 after the next iteration over what it was.
+
+    Raises
+    ------
+    ProblemError
+        As `message_passing`.
+    """
+    check_message_passing(problem)
+    _, data = _drawn(problem, d, seed, sensing, device)
+    step, _ = _iteration(problem, data, d)
+    *_, last = _iterate(problem, data, d, iterations)
+    raw = torch.randn(d, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    noise = (raw + raw.T).to(last.B)
+    noise *= _PERTURBATION * torch.linalg.norm(last.B) / torch.linalg.norm(noise)
+    moved, _ = denoise(last.B + noise, last.A, float(problem.lam), problem.penalty)
+    difference = step(replace(last, S=moved)).B - step(last).B
+    return float(torch.linalg.norm(difference) ** 2 / torch.linalg.norm(noise) ** 2)
+
+
+_PERTURBATION = 1e-3
+
+
+def _drawn(
+    problem: Problem, d: int, seed: int, sensing: str, device: str
+) -> tuple[torch.Tensor, Sample]:
+    """Target and data of a seed."""
     where = resolve_device(device)
     generator = torch.Generator().manual_seed(seed)
     S0 = draw_target(problem, d, generator)
-    data = draw_sample(problem, S0, sample_size(problem, d), sensing, generator).map(where)
-    S0 = S0.to(where)
-    return [overlaps(S, S0) | {"V": V} for S, V in _iterate(problem, data, d, iterations)]
+    data = draw_sample(problem, S0, sample_size(problem, d), sensing, generator)
+    return S0.to(where), data.map(where)
 
 
 def runs(
@@ -98,22 +140,41 @@ def compare_iterates(solution: Solution, finished: list[list[dict[str, float]]])
 Message = Callable[[torch.Tensor, float], tuple[torch.Tensor, float]]
 
 
-def _iterate(
-    problem: Problem, data: Sample, d: int, iterations: int
-) -> Iterator[tuple[torch.Tensor, float]]:
-    basis, message = _messages(problem, data)
-    lam, T = float(problem.lam), data.labels.shape[1]
-    scale, start = first_iterate(problem)
-    V, f = start["V"], data.labels.new_zeros(len(data), basis.shape[1])
-    S = scale * torch.eye(d).to(f)
+@dataclass(frozen=True)
+class _State:
+    """An iterate S = F(B) with its susceptibility V, and the curvature A and messages f before it."""
+
+    B: torch.Tensor
+    S: torch.Tensor
+    V: float
+    A: float
+    f: torch.Tensor
+
+
+def _iterate(problem: Problem, data: Sample, d: int, iterations: int) -> Iterator[_State]:
+    step, now = _iteration(problem, data, d)
     for _ in range(iterations):
+        now = step(now)
+        yield now
+
+
+def _iteration(problem: Problem, data: Sample, d: int) -> tuple[Callable[[_State], _State], _State]:
+    """One iteration on these data, and where the first starts."""
+    basis, message = _messages(problem, data)
+    T = data.labels.shape[1]
+    scale, start = first_iterate(problem)
+    f = data.labels.new_zeros(len(data), basis.shape[1])
+    S = scale * torch.eye(d).to(f)
+
+    def step(now: _State) -> _State:
         # h = K v with K'K = 2.
-        omega = data.matrix_field(S).flatten(1) @ basis / 2 - V * f
-        f, slope = message(omega, V)
+        omega = data.matrix_field(now.S).flatten(1) @ basis / 2 - now.V * now.f
+        f, slope = message(omega, now.V)
         A = -len(data) / d**2 * slope
-        B = A * S + data.adjoint((f @ basis.T / 2).view(-1, T, T), d) / d
-        S, V = denoise(B, A, lam, problem.penalty)
-        yield S, V
+        B = A * now.S + data.adjoint((f @ basis.T / 2).view(-1, T, T), d) / d
+        return _State(B, *denoise(B, A, float(problem.lam), problem.penalty), A, f)
+
+    return step, _State(S, S, start["V"], 1.0, f)
 
 
 def _messages(problem: Problem, data: Sample) -> tuple[torch.Tensor, Message]:
