@@ -400,6 +400,51 @@ def derive_spectrum(fmt: StepFormat = "text", output: Output = None) -> None:
     write(render(spectrum_steps(), fmt), output)
 
 
+@app.command("check")
+def check_command(
+    file: Annotated[Path, typer.Argument(help="Equations in TOML; docs/check.md has the form.")],
+    fmt: Annotated[
+        Literal["text", "json"], typer.Option("--format", help="How it is printed.")
+    ] = "text",
+    output: Output = None,
+) -> None:
+    """Compare a user's own equations with the engine's; the exit code is 1 where they differ."""
+    from derive.equivalence import check_equations, fixed, recognise
+    from derive.user_file import read_user_file
+
+    check_output(output)
+    problem, written, equations = read_user_file(file)
+    found = check_equations(problem, equations)
+    holds = all(one.holds for one in found)
+    conventions = () if holds else recognise(problem, equations)
+    rows = [
+        {"equation": text, "verdict": "holds" if one.holds else "DIFFERS", "decided": one.how}
+        | {k: _shown_term(getattr(one, k)) for k in ("yours", "ours", "ratio")}
+        for text, one in zip(written, found, strict=True)
+    ]
+    if holds:
+        count = fixed(problem, equations)
+        verdict = "equivalent" if count == 6 else f"true, but they fix {count} of q, m, V, A, M, C only"
+    elif conventions:
+        verdict = "equivalent in another normalisation: " + "; ".join(c.name for c in conventions)
+    else:
+        verdict = "not equivalent"
+    found_out = {"verdict": verdict, "equations": rows}
+    if fmt == "json":
+        write(as_json(found_out), output)
+    else:
+        shown = list(rows[0])[: 3 if holds else 6]
+        note = "" if holds else "yours: the first term that the engine's right side (ours) has not."
+        table = Table(f"{file}: {verdict}", shown, [[row[k] for k in shown] for row in rows], note)
+        write(as_text(table), output)
+    if not holds and not conventions:
+        raise typer.Exit(1)
+
+
+def _shown_term(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
 @app.command("solve")
 @takes(target=TargetOptions, channel=ChannelOptions)
 def solve_command(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 __all__ = ["Table", "as_csv", "as_json", "as_latex", "as_markdown", "as_text"]
@@ -103,7 +104,7 @@ def as_text(table: Table) -> str:
     for column in table.columns:
         body.add_column(column, overflow="fold")
     for row in table.rows:
-        body.add_row(*(_cell(value) for value in row))
+        body.add_row(*(escape(_cell(value)) for value in row))
     console.print(table.title, style="bold")
     console.print(body)
     if table.note:
