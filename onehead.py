@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial, wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -341,49 +342,29 @@ def derive_saddle(
     write(render(saddle_steps(channel.symbolic(penalty)), fmt), output)
 
 
-@derive_app.command("replica")
-@takes(channel=ChannelOptions)
-def derive_replica(
-    channel: ChannelOptions,
-    penalty: Penalty = "nuclear",
-    fmt: StepFormat = "text",
-    output: Output = None,
-    verify: Verify = False,
-) -> None:
-    """From the replicated partition function to the potential."""
-    from derive.replica import replica_steps
+def _verifiable(name: str, words: str) -> None:
+    """The command of a chain whose steps have checks of their own."""
 
-    _derive(lambda: replica_steps(channel.symbolic(penalty)), fmt, output, verify)
-
-
-@derive_app.command("amp")
-@takes(channel=ChannelOptions)
-def derive_amp(
-    channel: ChannelOptions,
-    penalty: Penalty = "nuclear",
-    fmt: StepFormat = "text",
-    output: Output = None,
-    verify: Verify = False,
-) -> None:
-    """Message passing, its state evolution, and that its fixed points are the saddle points."""
-    from derive.amp import amp_steps
-
-    _derive(lambda: amp_steps(channel.symbolic(penalty)), fmt, output, verify)
+    @derive_app.command(name, help=words)
+    @takes(channel=ChannelOptions)
+    def command(
+        channel: ChannelOptions,
+        penalty: Penalty = "nuclear",
+        fmt: StepFormat = "text",
+        output: Output = None,
+        verify: Verify = False,
+    ) -> None:
+        steps = getattr(import_module(f"derive.{name}"), f"{name}_steps")
+        _derive(lambda: steps(channel.symbolic(penalty)), fmt, output, verify)
 
 
-@derive_app.command("stability")
-@takes(channel=ChannelOptions)
-def derive_stability(
-    channel: ChannelOptions,
-    penalty: Penalty = "nuclear",
-    fmt: StepFormat = "text",
-    output: Output = None,
-    verify: Verify = False,
-) -> None:
-    """Local stability of the saddle point: the replicon, and jumps of the minimiser."""
-    from derive.stability import stability_steps
-
-    _derive(lambda: stability_steps(channel.symbolic(penalty)), fmt, output, verify)
+_verifiable("replica", "From the replicated partition function to the potential.")
+_verifiable(
+    "amp", "Message passing, its state evolution, and that its fixed points are the saddle points."
+)
+_verifiable(
+    "stability", "Local stability of the saddle point: the replicon, and jumps of the minimiser."
+)
 
 
 @derive_app.command("scaling")
@@ -429,9 +410,8 @@ def check_command(
         verdict = "equivalent in another normalisation: " + "; ".join(c.name for c in conventions)
     else:
         verdict = "not equivalent"
-    found_out = {"verdict": verdict, "equations": rows}
     if fmt == "json":
-        write(as_json(found_out), output)
+        write(as_json({"verdict": verdict, "equations": rows}), output)
     else:
         shown = list(rows[0])[: 3 if holds else 6]
         note = "" if holds else "yours: the first term that the engine's right side (ours) has not."
@@ -506,19 +486,11 @@ def stability_command(
     if seeds is not None and (len(problems) > 1 or lam == "optimal"):
         raise ProblemError("--seeds measures one point: give one alpha and one lam")
     measured = [] if seeds is None else _contractions(problems[0], d, seeds, iterations)
-    rows = _solve_all(problems, lam == "optimal", 15, tolerance, store, stability_record)
-    if len(rows) == 1 and "failure" in rows[0]:
-        raise ArithmeticError(rows[0]["failure"])
-    words = problems[0].describe("alpha", "lam")
+    rows = _solved(problems, lam == "optimal", tolerance, store, stability_record)
     if measured:
-        from validate.compare import standardise
-
         (found,) = standardise(rows[0], measured, ("replicon",))
         rows[0] |= {k: v for k, v in found.row().items() if k not in ("quantity", "theory")}
-    if len(rows) == 1:
-        print_row(rows[0], words, fmt, output)
-    else:
-        _print_rows(rows, words, fmt, output)
+    _print_points(rows, problems[0].describe("alpha", "lam"), fmt, output)
     _warn(rows)
 
 
@@ -529,11 +501,10 @@ def _contractions(
     if d is None:
         raise ProblemError("--seeds measures the replicon at a matrix size: state --d")
     with simulate_extra("message passing"):
-        from validate.amp import contraction
-    if seeds < 2:
-        raise ProblemError(f"seeds must be at least 2 for a standard error, not {seeds}")
-    shown = track(range(seeds), description="runs", console=notes, transient=True)
-    return [{"replicon": contraction(problem, d, seed, iterations)} for seed in shown]
+        from validate.amp import contraction, runs
+    started = runs(contraction, problem, d, seeds, iterations)
+    shown = track(started, description="seeds", total=seeds, console=notes, transient=True)
+    return [{"replicon": one} for one in shown]
 
 
 @app.command("spectrum")
@@ -623,18 +594,13 @@ def decompose_command(
     check_output(output)
     check_output(plot)
     problems = _problems(channel, target(d), alpha, lam, noise, penalty=penalty, width=width, d=d)
-    rows = _solve_all(problems, lam == "optimal", 15, tolerance, store, term_record)
-    if len(rows) == 1 and "failure" in rows[0]:
-        raise ArithmeticError(rows[0]["failure"])
+    rows = _solved(problems, lam == "optimal", tolerance, store, term_record)
     words = problems[0].describe("alpha", "lam")
     if plot is not None:
         from validate.plots import plot_terms
 
         plot_terms(rows, plot, words, axis=channel.axis)
-    if len(rows) == 1:
-        print_row(rows[0], words, fmt, output)
-    else:
-        _print_rows(rows, words, fmt, output)
+    _print_points(rows, words, fmt, output)
 
 
 @app.command("curve")
@@ -716,6 +682,28 @@ def _solve_all(
             f"onehead: {len(failures)} of {len(rows)} points failed; the first: {failures[0]}", err=True
         )
     return rows
+
+
+def _solved(
+    problems: list[Problem],
+    optimal: bool,
+    tolerance: float | None,
+    store: Path | None,
+    record: Callable[[Solution], dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Float records of a grid of problems; the failure of a single one is an error."""
+    rows = _solve_all(problems, optimal, 15, tolerance, store, record)
+    if len(rows) == 1 and "failure" in rows[0]:
+        raise ArithmeticError(rows[0]["failure"])
+    return rows
+
+
+def _print_points(rows: list[dict[str, Any]], title: str, fmt: str, output: Path | None) -> None:
+    """One result line by line, many as a table."""
+    if len(rows) == 1:
+        print_row(rows[0], title, fmt, output)
+    else:
+        _print_rows(rows, title, fmt, output)
 
 
 def _print_rows(
@@ -888,11 +876,12 @@ def amp_command(
     """Run message passing on sampled data and compare each iteration with the state evolution."""
     check_output(output)
     with simulate_extra("message passing"):
-        from validate.amp import compare_iterates, runs
+        from validate.amp import compare_iterates, message_passing, runs
     stated = partial(channel.problem, target(d), alpha, noise=noise, penalty=penalty, d=d)
     check_message_passing(stated(lam if lam != "optimal" else 1))
     solution = solve_at(stated, lam)
-    started = runs(solution.problem, d, seeds, iterations, sensing=sensing, device=device)
+    options = {"sensing": sensing, "device": device}
+    started = runs(message_passing, solution.problem, d, seeds, iterations, **options)
     shown = track(started, description="seeds", total=seeds, console=notes, transient=True)
     rows = compare_iterates(solution, list(shown))
     _print_rows(rows, solution.problem.describe(), fmt, output)

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from typing import Any
 
 import sympy as sp
 
 from derive import symbols as s
-from derive.expressions import AVERAGES, rescaled
+from derive.expressions import AVERAGES, ENGINE_NAMES, rescaled
 from derive.gaussian import ChannelAverage
 from derive.linear import LinearChannel
 from derive.model import Problem
@@ -43,7 +44,6 @@ class Convention:
     letters: dict[sp.Symbol, sp.Expr]
 
 
-_KAPPA = sp.Symbol("kappa", positive=True)
 CONVENTIONS = (
     Convention(
         "the loss is halved (A, M, lam and x are half, C a quarter, V twice ours)",
@@ -59,10 +59,11 @@ CONVENTIONS = (
         {v: v / s.alpha for v in (s.A, s.M, s.C)},
     ),
     Convention(
-        "lam is the weight decay on W (ours is lam sqrt(kappa))", {s.lam: s.lam / sp.sqrt(_KAPPA)}
+        "lam is the weight decay on W (ours is lam sqrt(kappa))",
+        {s.lam: s.lam / sp.sqrt(ENGINE_NAMES["kappa"])},
     ),
     Convention("samples are counted per d(d+1)/2 (alpha is twice ours)", {s.alpha: 2 * s.alpha}),
-    Convention("A and C are halved (q-hat = 2 ours)", {s.A: s.A / 2, s.C: s.C / 2}),
+    Convention("A and C are halved", {s.A: s.A / 2, s.C: s.C / 2}),
     Convention("A and C are doubled", {s.A: 2 * s.A, s.C: 2 * s.C}),
 )
 
@@ -96,8 +97,7 @@ def check_equations(problem: Problem, equations: Sequence[Equation]) -> list[Fin
     """Decide each equation by itself."""
     found = []
     for left, right in equations:
-        residual = _eliminated(problem, left) - _eliminated(problem, right)
-        holds, how = _vanishes(residual)
+        holds, how = _decided(problem, left, right)
         if holds:
             found.append(Finding((left, right), True, how))
         else:
@@ -112,12 +112,9 @@ def fixed(problem: Problem, equations: Sequence[Equation]) -> int:
     """
     unknowns = (s.q, s.m, s.V, s.A, s.M, s.C)
     left = sp.Matrix([_in_moments(a - b, problem.penalty) for a, b in equations])
-    slopes = left.jacobian(unknowns)
-    for symbol, rule in _rules(problem):
-        slopes = slopes.subs(symbol, rule)
-    rng = random.Random(1)
-    point = {v: sp.Rational(rng.randint(100, 999), 500) for v in sorted(slopes.free_symbols, key=str)}
-    return int(slopes.subs(point).rank(iszerofunc=lambda e: abs(e.evalf(30)) < 1e-20))
+    slopes = _on_solutions(problem, left.jacobian(unknowns))
+    at = _random_point(slopes, random.Random(1))
+    return int(slopes.subs(at).rank(iszerofunc=lambda e: abs(e.evalf(30)) < 1e-20))
 
 
 def recognise(problem: Problem, equations: Sequence[Equation]) -> tuple[Convention, ...] | None:
@@ -127,20 +124,16 @@ def recognise(problem: Problem, equations: Sequence[Equation]) -> tuple[Conventi
             read = list(equations)
             for convention in chosen:
                 read = [tuple(_reread(side, convention) for side in each) for each in read]
-            if all(_vanishes(_eliminated(problem, a) - _eliminated(problem, b))[0] for a, b in read):
+            if all(_decided(problem, *each)[0] for each in read):
                 return chosen
     return None
 
 
 def _reread(expression: sp.Expr, convention: Convention) -> sp.Expr:
     """The expression in the engine's letters; nu stays the law of the engine's B."""
-    kept = expression.replace(
-        lambda e: isinstance(e, SpectralIntegral | SpectralPair),
-        lambda e: _reread_functional(e, convention),
-    )
-    functionals = {e: sp.Dummy() for e in kept.atoms(SpectralIntegral, SpectralPair)}
-    outside = kept.subs(functionals).subs(convention.letters, simultaneous=True)
-    return outside.subs({dummy: e for e, dummy in functionals.items()})
+    functionals = {e: sp.Dummy() for e in expression.atoms(SpectralIntegral, SpectralPair)}
+    outside = expression.subs(functionals).subs(convention.letters, simultaneous=True)
+    return outside.subs({dummy: _reread_functional(e, convention) for e, dummy in functionals.items()})
 
 
 def _reread_functional(functional: sp.Expr, convention: Convention) -> sp.Expr:
@@ -155,10 +148,14 @@ def _reread_functional(functional: sp.Expr, convention: Convention) -> sp.Expr:
 
 def _eliminated(problem: Problem, expression: sp.Expr) -> sp.Expr:
     """The expression on the solutions of the engine's equations, in what is independent there."""
-    value = _in_moments(expression, problem.penalty)
+    return sp.together(_on_solutions(problem, _in_moments(expression, problem.penalty)))
+
+
+def _on_solutions(problem: Problem, value: Any) -> Any:
+    """An expression or a matrix with every rule inserted."""
     for symbol, rule in _rules(problem):
         value = value.subs(symbol, rule)
-    return sp.together(value)
+    return value
 
 
 @cache
@@ -170,7 +167,7 @@ def _rules(problem: Problem) -> tuple[tuple[sp.Symbol, sp.Expr], ...]:
     if problem.penalty == "frobenius":  # S = B/(A + lam) is linear in B
         pairs = ((s.C, s.q), (s.Q0, s.m), (s.lam, s.V))
     else:
-        pairs = ((_moment[1], s.m), (_moment[2], s.q), (_psi, s.V))
+        pairs = ((_moment(1), s.m), (_moment(2), s.q), (_psi, s.V))
     of_spectrum = [(symbol, sp.solve(spectrum[v], symbol)[0]) for symbol, v in pairs]
     if isinstance(problem.channel, LinearChannel):
         noise, alpha = (sp.solve(channel[v], k)[0] for k, v in ((s.Delta, s.C), (s.alpha, s.A)))
@@ -187,7 +184,10 @@ def _named(expression: sp.Expr) -> sp.Expr:
     )
 
 
-_moment = {k: sp.Symbol(f"I{k}", positive=True) for k in range(3)}
+def _moment(k: int) -> sp.Symbol:
+    return sp.Symbol(f"I{k}", positive=True)
+
+
 _psi = sp.Symbol("psi", positive=True)
 
 
@@ -197,13 +197,10 @@ def _in_moments(expression: sp.Expr, penalty: str) -> sp.Expr:
     What the engine's equations do not hold is a quantity of its own, to which nothing is equal.
     """
     if penalty == "frobenius":
-        expression = free_moments(expression, s.mean, s.Q0).replace(
-            lambda e: isinstance(e, SpectralIntegral) and e.integrand == 1, lambda e: sp.Integer(1)
-        )
-        return expression.replace(_is_functional, _opaque)
+        return free_moments(expression, s.mean, s.Q0).replace(_is_functional, _opaque)
     own = expression.replace(lambda e: _is_functional(e) and not _is_cut(e), _opaque)
     in_cut = in_cut_moments(own, s.tau2, s.theta).replace(
-        CutMoment, lambda j, k, *_: _psi if (j, k) == (2, 1) else sp.Symbol(f"I{k}", positive=True)
+        CutMoment, lambda j, k, *_: _psi if (j, k) == (2, 1) else _moment(k)
     )
     return in_cut.subs(s.theta, s.lam / s.M)
 
@@ -229,6 +226,16 @@ def _opaque(functional: sp.Expr) -> sp.Expr:
 # --- decision -------------------------------------------------------------------------------------
 
 
+def _decided(problem: Problem, left: sp.Expr, right: sp.Expr) -> tuple[bool, str]:
+    """Whether an equation follows from the engine's, and how that was found."""
+    return _vanishes(_eliminated(problem, left) - _eliminated(problem, right))
+
+
+def _random_point(expression: Any, rng: random.Random) -> dict[sp.Symbol, sp.Rational]:
+    letters = sorted(expression.free_symbols, key=str)
+    return {v: sp.Rational(rng.randint(100, 999), 500) for v in letters}
+
+
 def _vanishes(residual: sp.Expr) -> tuple[bool, str]:
     """Whether an expression is zero, and whether symbols or numbers said so."""
     numerator = sp.numer(sp.together(residual))
@@ -238,10 +245,7 @@ def _vanishes(residual: sp.Expr) -> tuple[bool, str]:
         return True, "symbolically"
     rng = random.Random(0)
     for _ in range(_POINTS):
-        point = {
-            v: sp.Rational(rng.randint(100, 999), 500) for v in sorted(residual.free_symbols, key=str)
-        }
-        value = residual.subs(point).evalf(_DIGITS + 20, maxn=400)
+        value = residual.subs(_random_point(residual, rng)).evalf(_DIGITS + 20, maxn=400)
         if abs(value) > sp.Rational(1, 10**_DIGITS):
             return False, "numerically"
     return True, "numerically"
@@ -250,7 +254,7 @@ def _vanishes(residual: sp.Expr) -> tuple[bool, str]:
 def _differing(problem: Problem, left: sp.Expr, right: sp.Expr, how: str) -> Finding:
     """The first term of the right side that is not among the engine's for this left side."""
     own = saddle_equations(problem.channel, problem.penalty)
-    ours = _named(left.subs(own, simultaneous=True)) if left.free_symbols & set(own) else left
+    ours = _named(left.subs(own, simultaneous=True))
     terms = [sp.cancel(term) for term in sp.Add.make_args(sp.expand(ours))]
     mine = sp.Add.make_args(sp.expand(right))
     first = next((t for t in mine if not any(sp.cancel(t - own_term) == 0 for own_term in terms)), right)

@@ -201,17 +201,16 @@ CUT_MOMENTS = {
 
 
 def free_moments(expression: sp.Expr, mean: sp.Expr, Q0: sp.Expr) -> sp.Expr:
-    """Int x dnu = M mean and Int x^2 dnu = M^2 Q0 + C.
+    """Int dnu = 1, Int x dnu = M mean and Int x^2 dnu = M^2 Q0 + C.
 
     The first two free cumulants of B are sums of those of M S0 and sqrt(C) G, which are free.
     """
-    expression = expression.replace(
-        lambda e: isinstance(e, SpectralIntegral) and e.integrand == s.x, lambda e: e.args[1] * mean
-    )
-    return expression.replace(
-        lambda e: isinstance(e, SpectralIntegral) and e.integrand == s.x**2,
-        lambda e: e.args[1] ** 2 * Q0 + e.args[2],
-    )
+
+    def moment(power: sp.Expr, M: sp.Expr, C: sp.Expr) -> sp.Expr:
+        known = {sp.S.One: sp.S.One, s.x: M * mean, s.x**2: M**2 * Q0 + C}
+        return known.get(power, SpectralIntegral(power, M, C))
+
+    return expression.replace(SpectralIntegral, moment)
 
 
 def in_cut_moments(expression: sp.Expr, tau2: sp.Expr, theta: sp.Expr) -> sp.Expr:

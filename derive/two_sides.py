@@ -14,7 +14,7 @@ from derive.gaussian import ChannelAverage
 from derive.linear import LinearChannel
 from derive.saddle import definitions, saddle_equations
 from derive.softmax import SoftmaxChannel
-from derive.spectra import CutMoment, SpectralIntegral, free_moments, in_cut_moments
+from derive.spectra import CutMoment, free_moments, in_cut_moments
 
 __all__ = [
     "across",
@@ -115,9 +115,7 @@ def _frobenius_side(e: dict[str, sp.Expr]) -> dict[str, sp.Expr]:
     scale = sp.Symbol("scale", positive=True)
 
     def at_scale(expression: sp.Expr) -> sp.Expr:
-        free = free_moments(expression, s.mean, s.Q0).replace(
-            lambda x: isinstance(x, SpectralIntegral) and x.integrand == 1, lambda x: sp.Integer(1)
-        )
+        free = free_moments(expression, s.mean, s.Q0)
         placed = free.subs(s.A, scale - s.lam).subs(s.M, (1 - gap) * scale)
         return sp.expand(sp.cancel(placed))
 

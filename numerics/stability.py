@@ -19,7 +19,7 @@ from numerics.channel import fields
 from numerics.convolution import FreeConvolution
 from numerics.laws import AtomicLaw, float_law
 from numerics.nodes import Geometry, Nodes
-from numerics.precision import context
+from numerics.precision import context, evaluate
 from numerics.small_noise import SmallNoiseLimit
 from numerics.softmax import averaging_rule
 from numerics.solution import Solution
@@ -64,7 +64,11 @@ class Stability:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers; infinity is a string."""
         row = {"margin": self.margin, "margin_error": self.error, "separation": self.distance}
-        return {k: v if np.isfinite(v) else str(v) for k, v in row.items()}
+        return _plain(row)
+
+
+def _plain(row: dict[str, float]) -> dict[str, Any]:
+    return {k: v if np.isfinite(v) else str(v) for k, v in row.items()}
 
 
 def record(solution: Solution) -> dict[str, Any]:
@@ -76,11 +80,7 @@ def stability_record(solution: Solution) -> dict[str, Any]:
     """Its stability alone, and where it stands."""
     found = stability(solution)
     row = {k: v for k, v in solution.to_dict().items() if k in ("lam", "phase", "alpha_bar")}
-    return (
-        {"replicon": str(found.replicon) if found.margin == -np.inf else found.replicon}
-        | found.to_dict()
-        | row
-    )
+    return _plain({"replicon": found.replicon}) | found.to_dict() | row
 
 
 def warning(row: dict[str, Any]) -> str | None:
@@ -158,13 +158,12 @@ def _spread(solution: Solution) -> tuple[float, float]:
 
 def _spread_of_recovered(solution: Solution) -> float:
     """At R = 0: S0 stands far above the noise, which is a semicircle on the null space of S0."""
-    problem = solution.problem
-    null = 1 - min(float(problem.target.rank_fraction), 1.0)
+    problem, ctx = solution.problem, context(25)
+    limit = SmallNoiseLimit(problem.target.rank_fraction, ctx)
+    null = float(1 - limit.kappa0)
     if null == 0:
         return 1.0
-    ctx = context(25)
-    limit = SmallNoiseLimit(problem.target.rank_fraction, ctx)
-    cut = float(limit.at_risk(2 * ctx.mpf(problem.alpha.p) / problem.alpha.q)["cut"])
+    cut = float(limit.at_risk(2 * evaluate(problem.alpha, ctx))["cut"])
     zero = AtomicLaw(np.zeros(1), np.ones(1))
     return float(1 - null**2 + null**2 * squared_differences(FreeConvolution(zero, null), cut))
 

@@ -9,7 +9,7 @@ where the replica-symmetric solution is not to be trusted either.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import sympy as sp
@@ -32,6 +32,8 @@ from validate.train import overlaps, resolve_device
 
 __all__ = ["compare_iterates", "contraction", "message_passing", "runs"]
 
+Measured = TypeVar("Measured")
+
 
 def message_passing(
     problem: Problem,
@@ -51,7 +53,8 @@ def message_passing(
     """
     check_message_passing(problem)
     S0, data = _drawn(problem, d, seed, sensing, device)
-    return [overlaps(now.S, S0) | {"V": now.V} for now in _iterate(problem, data, d, iterations)]
+    step, start = _iteration(problem, data, d)
+    return [overlaps(now.S, S0) | {"V": now.V} for now in _iterate(step, start, iterations)]
 
 
 def contraction(
@@ -75,8 +78,8 @@ def contraction(
     """
     check_message_passing(problem)
     _, data = _drawn(problem, d, seed, sensing, device)
-    step, _ = _iteration(problem, data, d)
-    *_, last = _iterate(problem, data, d, iterations)
+    step, start = _iteration(problem, data, d)
+    *_, last = _iterate(step, start, iterations)
     raw = torch.randn(d, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     noise = (raw + raw.T).to(last.B)
     noise *= _PERTURBATION * torch.linalg.norm(last.B) / torch.linalg.norm(noise)
@@ -100,6 +103,7 @@ def _drawn(
 
 
 def runs(
+    measure: Callable[..., Measured],
     problem: Problem,
     d: int,
     seeds: int,
@@ -107,19 +111,19 @@ def runs(
     *,
     sensing: str = "gaussian",
     device: str = "cpu",
-) -> Iterator[list[dict[str, float]]]:
-    """Runs with seeds 0, 1, ...
+) -> Iterator[Measured]:
+    """`message_passing` or `contraction` with seeds 0, 1, ...
 
     Raises
     ------
     ProblemError
-        No iteration, and see `validate.simulate.check_runs` and `message_passing`.
+        No iteration, and see `validate.simulate.check_runs` and the measurement.
     """
     if iterations < 1:
         raise ProblemError(f"iterations must be at least 1, not {iterations}")
     check_runs(problem, d, seeds, sensing, device)
     options = {"sensing": sensing, "device": device}
-    return (message_passing(problem, d, seed, iterations, **options) for seed in range(seeds))
+    return (measure(problem, d, seed, iterations, **options) for seed in range(seeds))
 
 
 def compare_iterates(solution: Solution, finished: list[list[dict[str, float]]]) -> list[dict[str, Any]]:
@@ -151,8 +155,7 @@ class _State:
     f: torch.Tensor
 
 
-def _iterate(problem: Problem, data: Sample, d: int, iterations: int) -> Iterator[_State]:
-    step, now = _iteration(problem, data, d)
+def _iterate(step: Callable[[_State], _State], now: _State, iterations: int) -> Iterator[_State]:
     for _ in range(iterations):
         now = step(now)
         yield now
